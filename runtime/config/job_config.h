@@ -1,0 +1,103 @@
+// JobConfig: everything one run is asked to do. Filled from JSON (Megatron-style keys) and from flags of the
+// same names; every refusal is one sentence that names the key, the value and what to change it to.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/comm/communicator.h"
+#include "runtime/fault/fault.h"
+#include "runtime/layout/layout.h"
+#include "tracedb/base/result.h"
+#include "tracedb/model/enums.h"
+
+namespace ringscope {
+
+enum class Arch : uint8_t { kGpt, kLlama };
+enum class CpComm : uint8_t { kP2p, kAllGather, kGlobalSoftmax };  // p2p | all_gather | global_softmax
+enum class AttentionBackend : uint8_t { kFlash, kOracle };
+
+struct ModelConfig {
+  Arch arch = Arch::kLlama;
+  int num_layers = 4;
+  int hidden_size = 64;
+  int num_attention_heads = 4;
+  int num_query_groups = 2;       // K/V heads
+  int head_dim = 0;               // 0 = hidden / heads
+  int ffn_hidden_size = 128;
+  int max_position_embeddings = 0;  // 0 = seq_length
+  int vocab_size = 257;           // bytes and one padding id (256)
+  double hidden_dropout = 0, attention_dropout = 0;
+  double norm_epsilon = 1e-5;
+  double rope_theta = 10000;
+  bool tie_embeddings = false;    // GPT-2: true
+  bool linear_bias = false;       // GPT-2: true
+};
+
+struct JobConfig {
+  ModelConfig model;
+  // layout
+  int tp = 1, cp = 1, dp = 1, pp = 1;
+  bool sequence_parallel = false;
+  CpComm cp_comm = CpComm::kP2p;
+  bool overlap = true;                            // ring: double buffer on a second stream
+  CpLayout cp_layout = CpLayout::kZigzag;
+  std::string order = "tp-cp-dp-pp";
+  int seq_length = 128;
+  int micro_batch_size = 1;
+  int global_batch_size = 4;
+  DType dtype = DType::kF32;
+  AttentionBackend attention_backend = AttentionBackend::kFlash;
+  // data and optimizer
+  std::string data;                               // path; empty = the built-in text
+  std::string checkpoint;                         // start from saved weights
+  int train_iters = 20;
+  double lr = 3e-3, min_lr = 3e-4;
+  int lr_warmup_iters = 5;
+  double weight_decay = 0.1, clip_grad = 1.0;
+  double adam_beta1 = 0.9, adam_beta2 = 0.95, adam_eps = 1e-8;
+  uint64_t seed = 1234;
+  // labels kept per sample: empty = all. With entries, sample i of step s keeps its first [(i+s) mod n] labels
+  // (the training fixtures' accumulation curve, and a layout with unequal counts).
+  std::vector<int> labels_kept;
+  // communication
+  CommOptions comm;
+  // watching
+  double hang_timeout_s = 10;
+  bool turns = false;
+  uint64_t turns_seed = 0;
+  FaultPlan fault;
+
+  int world() const { return tp * cp * dp * pp; }
+};
+
+// Overlays JSON text on `config`. Unknown keys: kUsage with the nearest known key. Accepts the article's
+// synonyms (sequence_parallel, context_parallel_size, tensor_model_parallel_size, pipeline_model_parallel_size,
+// data_parallel_size, seq_length, micro_batch_size, global_batch_size, attention_backend, use_ring_attention,
+// ring_attention_comm_overlap). As soon as one parallel size is named, the sizes not named are 1.
+// `named_sizes` tells the caller whether any was.
+Status apply_json(JobConfig& config, std::string_view json_text, std::string_view source_name);
+
+// Overlays one flag by its long name without dashes, "tensor-model-parallel-size", value as typed. kUsage for an
+// unknown name or an unreadable value.
+Status apply_flag(JobConfig& config, std::string_view name, std::string_view value);
+// Every flag that apply_flag knows, for the option parser and for help.
+struct FlagRow {
+  std::string_view name, short_form, value, help;  // short_form: "tp" (written --tp); value: "N", "" = switch
+};
+std::span<const FlagRow> config_flags();
+
+// The whole config as JSON text (stable key order): stored in the trace, printed by info.
+std::string to_json(const JobConfig& config);
+
+// Every rule that must hold before a run: divisibility of heads, K/V heads, hidden size, ffn, batch; PP = 1;
+// dtype; ring needs cp_comm p2p; ... The sentence names the value to change, and to what.
+Status validate(const JobConfig& config);
+
+// The default job, without any layout, model or config: the demo's layout (TP2 x CP2 x DP2, sequence parallel,
+// zigzag, overlap), under half a minute.
+JobConfig default_job();
+
+}  // namespace ringscope

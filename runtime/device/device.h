@@ -1,0 +1,147 @@
+// Device: one rank's accelerator, here threads on the CPU. Streams, events, memory, and launch(), the one way
+// to run a kernel. The semantics are CUDA's:
+//   - a stream runs its operations in order; two streams are unordered unless an event orders them;
+//   - launch enqueues and returns; the host runs ahead;
+//   - record() marks the work enqueued so far; wait() binds the last record *enqueued* before the call;
+//     waiting on a never-recorded event is a no-op;
+//   - a free is ordered on the stream it is freed on; the peak is counted in host order.
+// Every call that orders or touches memory is recorded (recorder), in host order.
+// Thread rule: all methods belong to the rank's host task, except where a comment says otherwise.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/device/tensor.h"
+#include "runtime/sched/sched.h"
+#include "tracedb/model/where.h"
+
+namespace ringscope {
+
+class Stream;
+
+// An operation in a stream's queue. run() does the work on the worker; false = stopped or aborted (the worker
+// then drops its queue without end records). Communicators enqueue their own subclass-like closures.
+struct StreamOp {
+  std::vector<uint64_t> ids;                   // op ids with start/end records around run (none for markers)
+  std::function<bool()> run;
+  bool counts_as_kernel = true;                // keeps the stall-by-time watchdog quiet while it runs
+  std::function<uint64_t(size_t)> bytes_sent;  // by index in ids; empty = 0
+};
+
+// Snapshot semantics of cudaEvent_t. Cheap to create; copies share the event.
+class Event {
+ public:
+  Event() = default;
+  bool recorded() const { return stream_ != nullptr; }
+
+ private:
+  friend class Device;
+  uint64_t id_ = 0;
+  uint64_t key_ = 0;            // of the last record, 0 = never
+  Stream* stream_ = nullptr;    // recorded on
+  uint64_t position_ = 0;       // operations of stream_ that must be done
+  const char* name_ = "";
+};
+
+class Stream {
+ public:
+  uint16_t id() const { return id_; }  // unique in the job
+  const char* name() const { return name_; }
+
+ private:
+  friend class Device;
+  Stream() = default;
+  struct State;
+  std::shared_ptr<State> state_;
+  uint16_t id_ = 0;
+  const char* name_ = "";
+};
+
+struct MemoryCounter {
+  int64_t live = 0, peak = 0;  // bytes
+};
+
+class Device {
+ public:
+  // rank: global; world: ranks in the job (stream and buffer ids are made unique with them).
+  Device(Sched& sched, int rank, int world);
+  ~Device();
+
+  Sched& sched() { return sched_; }
+  int rank() const { return rank_; }
+
+  // Streams with a worker task each ("rank3.cp"). name is a literal.
+  Stream& create_stream(const char* name);
+
+  // Zero-filled? No: contents are undefined (filled with 0xFF bytes, a NaN, so that a missing write shows).
+  Tensor allocate(DType, std::initializer_list<int64_t> shape, MemCategory, const char* name);
+
+  // Runs fn on the stream. reads and writes are byte ranges for the race detector; a tensor in both is
+  // read-write. fn must touch nothing else. Tensors named or captured stay alive until it ran.
+  void launch(Stream&, const char* name, std::initializer_list<Tensor> reads, std::initializer_list<Tensor> writes,
+              std::function<void()> fn);
+  void launch(Stream&, const char* name, std::span<const Tensor> reads, std::span<const Tensor> writes,
+              std::function<void()> fn);
+
+  Event create_event(const char* name);
+  void record(Event&, Stream&);
+  void wait(Stream&, const Event&);
+
+  // Blocks the host until the stream drained; false = stopped. Read-back points call this, then look.
+  [[nodiscard]] bool synchronize(Stream&);
+
+  // Copies a tensor to the host at a named read-back point: synchronizes the stream, then reads as double.
+  // Empty = stopped.
+  [[nodiscard]] std::vector<double> read_back(Stream&, const Tensor&, const char* point);
+
+  // For communicators: enqueue an operation with its own records. `accesses` are (tensor, mode) pairs recorded
+  // for ids[i] by the caller through record_access.
+  void enqueue(Stream&, StreamOp op);
+  void record_access(uint64_t op, const Tensor&, AccessMode);
+
+  // The place that goes into every record of this rank; set by ScopedWhere.
+  Where& where() { return where_; }
+
+  const MemoryCounter& memory(MemCategory c) const { return counters_[size_t(c)]; }
+  MemoryCounter memory_total() const { return total_; }
+  void reset_peak();
+
+  // Stops this rank's workers before their next operation (an exited rank).
+  void kill_workers();
+
+ private:
+  friend class Buffer;
+  void on_free(Buffer&);
+  Sched& sched_;
+  int rank_, world_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::array<MemoryCounter, size_t(MemCategory::kCount)> counters_{};
+  MemoryCounter total_;
+  uint64_t next_buffer_ = 1, next_event_ = 1, next_key_ = 1;
+  Where where_;
+};
+
+// Sets parts of the place for a scope: ScopedWhere w(device, [](Where& p) { p.layer = 3; });
+class ScopedWhere {
+ public:
+  template <class Change>
+  ScopedWhere(Device& device, Change change) : device_(device), saved_(device.where()) {
+    change(device.where());
+  }
+  ~ScopedWhere() { device_.where() = saved_; }
+  ScopedWhere(const ScopedWhere&) = delete;
+
+ private:
+  Device& device_;
+  Where saved_;
+};
+
+}  // namespace ringscope

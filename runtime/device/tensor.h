@@ -1,0 +1,72 @@
+// Buffer: a counted piece of device memory. Tensor: a contiguous typed view into one.
+//
+// Host code never looks at values: data<T>() may be called only inside a function given to launch() (checked),
+// or after a synchronize at one of the named read-back points (read_back.h style: Device::read_back).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+
+#include "tracedb/model/enums.h"
+
+namespace ringscope {
+
+class Device;
+
+class Buffer {
+ public:
+  uint64_t id() const { return id_; }       // unique in the job
+  int64_t bytes() const { return bytes_; }
+  MemCategory category() const { return category_; }
+  std::byte* base() const { return base_; }
+  ~Buffer();
+
+ private:
+  friend class Device;
+  Buffer() = default;
+  Device* device_ = nullptr;
+  uint64_t id_ = 0;
+  int64_t bytes_ = 0;
+  MemCategory category_ = MemCategory::kActivation;
+  std::byte* base_ = nullptr;
+};
+
+// Up to four dimensions, row-major, contiguous. Copying a Tensor copies the view and shares the buffer; the
+// buffer's memory is returned when the last view is gone and no queued operation names it.
+class Tensor {
+ public:
+  Tensor() = default;
+  bool defined() const { return buffer_ != nullptr; }
+  DType dtype() const { return dtype_; }
+  int rank() const { return rank_; }
+  int64_t dim(int i) const { return shape_[i < 0 ? rank_ + i : i]; }
+  int64_t count() const;
+  int64_t bytes() const { return count() * size_of(dtype_); }
+  int64_t offset_bytes() const { return offset_; }
+  const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
+
+  // Views; all share the buffer.
+  Tensor reshape(std::initializer_list<int64_t> shape) const;  // same count (checked)
+  Tensor rows(int64_t begin, int64_t end) const;               // slice of dimension 0
+  Tensor operator[](int64_t i) const;                          // row i, one dimension less
+
+  // Only inside launch (checked by a thread-local mark) or at a read-back point.
+  template <class T>
+  T* data() const {
+    return static_cast<T*>(raw());
+  }
+
+ private:
+  friend class Device;
+  void* raw() const;
+  std::shared_ptr<Buffer> buffer_;
+  int64_t offset_ = 0;
+  DType dtype_ = DType::kF32;
+  int rank_ = 0;
+  std::array<int64_t, 4> shape_{};
+};
+
+}  // namespace ringscope

@@ -1,0 +1,60 @@
+// The named faults: each a real bug that a real team shipped, off unless asked for. The place where the real
+// bug was calls faults.hits(id, where, rank); nothing else in the runtime knows about faults.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tracedb/base/result.h"
+#include "tracedb/model/where.h"
+
+namespace ringscope {
+
+enum class FaultId {
+  kNone,
+  kRingEarlyExit,        // ring loop one step short on one rank
+  kCrossGroupOrder,      // two diagonal ranks reduce over CP before TP
+  kCrossGroupOrderOne,   // clean twin: one rank only; cannot deadlock
+  kOpMismatch,           // one rank calls another collective
+  kSkipAllReduce,        // one rank skips an all-reduce
+  kRankExit,             // one rank exits
+  kRingBufferReuse,      // WAR: no wait for the compute that reads the buffer before receiving into it
+  kRingUseBeforeArrival, // RAW: no wait for the receive before attention reads the block
+  kNoGlobalMax,
+  kNoGlobalSum,
+  kSumForMax,
+  kLastPartWins,
+  kPositionRestart,
+  kZigzagOnContiguous,
+  kPerRankMean,
+};
+
+struct FaultRow {            // one line of `ringscope faults`
+  FaultId id;
+  std::string_view name;     // "ring-early-exit"
+  std::string_view what;
+  std::string_view finding;  // "" for a clean twin
+  std::string_view implied;  // comma-separated findings that follow from it
+  std::string_view outcome;  // hang | corrupt | slow | none
+  std::string_view ranks;    // which ranks must be accused, in words
+  std::string_view keys;     // comma-separated: rank,layer,step,ring_step
+  std::string_view layout;   // flags it needs
+  std::string_view imitates; // address of the public report
+};
+std::span<const FaultRow> fault_rows();
+const FaultRow* find_fault(std::string_view name);
+
+// NAME[:key=value,...]. Defaults: rank 1, layer 0, step 1, ring_step last. Unknown names and keys: kUsage with
+// the nearest known one.
+struct FaultPlan {
+  FaultId id = FaultId::kNone;
+  int rank = 1, layer = 0, step = 1, ring_step = -1;
+
+  // Does this rank, at this place, do the wrong thing? Place parts that the fault does not name match any.
+  bool hits(FaultId asked, int at_rank, const Where& where) const;
+};
+Result<FaultPlan> parse_fault(std::string_view text);
+
+}  // namespace ringscope

@@ -1,0 +1,229 @@
+// TraceView: the read-only tables in memory that every analyzer takes. The store's reader fills it from
+// SQLite; importers of foreign formats fill the same. Nothing behind this header knows where rows came from.
+//
+// Tables are contiguous arrays of small rows (an op is under 100 bytes); a row's index is its row id in
+// evidence. Unless stated, rows are sorted by (rank, issue). Times are ns on one time line, 0 = unknown.
+// Views are built once and then shared read-only between threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tracedb/model/enums.h"
+#include "tracedb/model/record.h"
+#include "tracedb/model/where.h"
+
+namespace ringscope {
+
+inline constexpr uint32_t kNoRow = 0xFFFFFFFF;
+
+struct RankRow {
+  int32_t rank = 0;
+  int32_t tp = 0, cp = 0, dp = 0, pp = 0;  // coordinates
+  int64_t pid = 0;
+  std::string host;
+};
+
+struct RankExitRow {
+  int32_t rank = 0;
+  int64_t status = 0;  // RankExitRecord::status
+  int64_t time_ns = 0;
+  std::string reason;
+  Where where;
+};
+
+struct StreamRow {
+  uint32_t stream = 0;  // id as in ops
+  int32_t rank = 0;
+  std::string name;
+};
+
+struct CommRow {
+  uint32_t comm = 0;
+  Axis axis = Axis::kUnknown;
+  std::string name;
+  std::vector<int32_t> ranks;  // global, by group rank
+};
+
+struct OpRow {
+  uint64_t op = 0;
+  int32_t rank = 0;
+  uint32_t stream = 0;
+  uint32_t name = 0;       // into TraceView::strings
+  OpKind kind = OpKind::kKernel;
+  OpState state = OpState::kScheduled;
+  uint32_t coll = kNoRow;  // row in colls
+  uint32_t p2p = kNoRow;   // row in p2ps
+  uint64_t issue = 0;      // order on the rank's host thread (shared with syncs)
+  uint64_t group = 0;      // op id of the first op of the group call, 0 = none
+  Where where;
+  int64_t enqueue_ns = 0, start_ns = 0, end_ns = 0;
+  uint64_t bytes_sent = 0;
+};
+
+struct CollRow {
+  uint32_t op = kNoRow;  // row in ops
+  uint32_t comm = 0;
+  CollFunc func = CollFunc::kUnknown;
+  DType dtype = DType::kNone;
+  RedOp redop = RedOp::kNone;
+  int32_t root = -1;
+  uint64_t seq = 0;
+  uint64_t count = 0;
+};
+
+struct P2pRow {
+  uint32_t op = kNoRow;  // row in ops
+  uint32_t comm = 0;
+  int32_t peer = 0;      // group rank
+  Direction direction = Direction::kSend;
+  DType dtype = DType::kNone;
+  uint64_t seq = 0;      // among (comm, src, dst), from 0
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+};
+
+struct AccessRow {  // sorted by op row
+  uint32_t op = kNoRow;  // row in ops
+  uint64_t buffer = 0;
+  uint64_t begin = 0, end = 0;
+  AccessMode mode = AccessMode::kRead;
+};
+
+struct SyncRow {
+  int32_t rank = 0;
+  uint32_t stream = 0;
+  SyncKind kind = SyncKind::kRecord;
+  uint64_t issue = 0;
+  uint64_t event = 0;
+  uint64_t key = 0;      // the record call; on a wait 0 = never recorded
+  Where where;
+  uint32_t name = 0;
+};
+
+struct BufferRow {
+  uint64_t buffer = 0;
+  int32_t rank = 0;
+  uint64_t bytes = 0;
+  MemCategory category = MemCategory::kActivation;
+  std::string name;
+};
+
+struct RingPlanRow {
+  int32_t rank = 0;
+  uint32_t comm = 0;
+  Where where;
+  uint32_t expected_steps = 0, run_steps = 0;
+};
+
+struct PositionRunRow {
+  int32_t rank = 0;
+  Where where;
+  PositionRole role = PositionRole::kData;
+  uint32_t token_start = 0, count = 0, pos_start = 0;
+  int32_t stride = 1;
+  uint32_t document = 0;  // 0xFFFFFFFF = padding
+  uint32_t sample = 0;
+  float rope_base = 0;
+};
+
+struct SoftmaxRow {
+  int32_t rank = 0;
+  Where where;
+  uint32_t position = 0;
+  int32_t head = 0;
+  int32_t kv_owner = 0;   // group rank in CP; 0xFFFF = result row
+  uint32_t sample = 0;
+  SoftmaxMethod method = SoftmaxMethod::kLseMerge;
+  int32_t parts = 0;
+  double m_own = 0, lse_own = 0, m_used = 0, sum_used = 0, lse_result = 0;
+};
+
+struct MemorySampleRow {
+  int32_t rank = 0;
+  Where where;
+  MemCategory category = MemCategory::kActivation;
+  uint64_t bytes = 0, peak_bytes = 0;
+};
+
+struct TrainStepRow {
+  int32_t rank = 0;
+  Where where;
+  double loss_sum = 0;
+  uint64_t valid_tokens = 0;
+  double divisor = 0, loss = 0;
+  uint64_t tokens = 0;
+  double seconds = 0, grad_norm = 0, lr = 0;
+  uint64_t peak_bytes = 0;
+};
+
+// A loss bars every finding that rests on something being absent on that rank.
+struct LostRow {
+  int32_t rank = -1;
+  std::string ring;
+  uint64_t records = 0, torn = 0;
+};
+
+struct ImportStat {
+  std::string name;
+  std::string severity;  // info | data_loss | error
+  int64_t count = 0;
+  std::string help;
+};
+
+struct SourceRow {
+  std::string path, format;
+  int32_t rank = -1;  // -1 = several
+  int64_t rows = 0, lost = 0;
+};
+
+struct TraceView {
+  std::vector<SourceRow> sources;
+  std::vector<RankRow> ranks;           // sorted by rank
+  std::vector<RankExitRow> rank_exits;
+  std::vector<StreamRow> streams;
+  std::vector<CommRow> comms;           // in creation order
+  std::vector<OpRow> ops;
+  std::vector<CollRow> colls;
+  std::vector<P2pRow> p2ps;
+  std::vector<AccessRow> accesses;
+  std::vector<SyncRow> syncs;
+  std::vector<BufferRow> buffers;
+  std::vector<RingPlanRow> ring_plans;
+  std::vector<PositionRunRow> position_runs;
+  std::vector<SoftmaxRow> softmax_rows;
+  std::vector<MemorySampleRow> memory_samples;
+  std::vector<TrainStepRow> train_steps;
+  std::vector<LostRow> lost;
+  std::vector<ImportStat> import_stats;
+  std::vector<std::string> strings;     // [0] = ""
+  std::unordered_map<std::string, std::string> meta;  // "world_size", "cp_layout", "outcome", ...
+
+  std::string_view text(uint32_t id) const {
+    return id < strings.size() ? std::string_view(strings[id]) : std::string_view();
+  }
+  bool lossless(int32_t rank) const {  // nothing of this rank is missing
+    for (const LostRow& row : lost)
+      if ((row.rank == rank || row.rank < 0) && (row.records || row.torn)) return false;
+    return true;
+  }
+};
+
+// Meta keys that a run of ours writes. "outcome": completed | stalled | interrupted; absent = the program
+// was killed. "stall_ns": when the stall was declared.
+namespace meta_key {
+inline constexpr const char* kOutcome = "outcome";
+inline constexpr const char* kWorldSize = "world_size";
+inline constexpr const char* kAxisOrder = "axis_order";    // "tp-cp-dp-pp"
+inline constexpr const char* kCpLayout = "cp_layout";      // contiguous | zigzag
+inline constexpr const char* kCpSize = "cp_size";
+inline constexpr const char* kSeqLength = "seq_length";    // true tokens of a sequence
+inline constexpr const char* kPaddedLength = "padded_length";
+inline constexpr const char* kToolVersion = "tool_version";
+inline constexpr const char* kConfig = "config";           // the whole JobConfig as JSON
+}  // namespace meta_key
+
+}  // namespace ringscope
