@@ -1,0 +1,39 @@
+// Importers: one interface, one registry; a file's format is guessed from its content, never from its name.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tracedb/base/result.h"
+#include "tracedb/model/trace_view.h"
+#include "tracedb/store/store.h"
+
+namespace ringscope {
+
+class Importer {
+ public:
+  virtual ~Importer() = default;
+  virtual const char* format() const = 0;       // "ringscope.spool"
+  virtual const char* description() const = 0;  // one line for people
+  // Looks at the content (first bytes, or what a folder holds). Never throws, never reads all of it.
+  virtual bool recognises(const std::string& path) const = 0;
+  // Appends the rows of `path` to the store; several sources may follow each other.
+  virtual Result<SourceRow> import(const std::string& path, Store& store) const = 0;
+};
+
+// All importers this version knows, in the order they are asked.
+const std::vector<const Importer*>& importers();
+
+// nullptr when no importer recognises it.
+const Importer* guess_importer(const std::string& path);
+
+// Imports every path (a folder that no importer recognises is searched one level deep). kData when one is
+// missing or of no known format; the sentence lists the formats that are known. Calls store.finish().
+Result<std::vector<SourceRow>> import_paths(const std::vector<std::string>& paths, Store& store);
+
+// What `diagnose PATH...` takes: one database of ours is loaded as it is (its leftover "PATH.spool" is
+// recovered first); everything else goes through a database in memory.
+Result<TraceView> load_paths(const std::vector<std::string>& paths);
+
+}  // namespace ringscope
