@@ -3,11 +3,11 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "runtime/config/job_config.h"
+#include "runtime/model/host_tensor.h"
 #include "runtime/sched/sched.h"
 #include "tracedb/base/result.h"
 
@@ -26,13 +26,6 @@ struct TrainHooks {
   std::function<void(const StallSnapshot&)> on_stall;    // on the calling thread, ranks still blocked
   std::function<bool()> interrupted;                     // polled; true = finish the trace and leave
 };
-
-// A full tensor on the host, in the original (unsharded) shape.
-struct HostTensor {
-  std::vector<int64_t> shape;
-  std::vector<double> values;
-};
-using HostTensors = std::map<std::string, HostTensor>;
 
 struct RankTraffic {   // bytes copied towards peers, by axis, forward / everything
   uint64_t tp = 0, cp = 0, dp = 0;

@@ -1,0 +1,63 @@
+// SoftmaxLog: samples of what the softmax really did, for the trace. A sample is a row of the trace's
+// softmax_row table: kernels copy single values out of the buffers that were really consumed into a statistics
+// buffer on the device; flush(), at the end of a step, reads it back (a named read-back point) and records.
+//
+// With the recorder off every call returns at once. Thread rule: the rank's host task.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/device/device.h"
+#include "tracedb/model/record.h"
+
+namespace ringscope {
+
+// A query row worth sampling: it sees keys of at least two shards.
+struct SampledRow {
+  int32_t local = 0;    // row in the shard's tensors [T, ...]
+  int32_t row = 0;      // global row of the sequence
+  int32_t sample = 0;   // global sample index
+};
+
+class SoftmaxLog {
+ public:
+  // A value of a sample. kSumOwn is the part's own sum relative to exp(m_used): lse_own follows from it.
+  enum Field { kMOwn, kLseOwn, kMUsed, kSumOwn, kSumUsed, kLseResult, kFields };
+  static constexpr int kResult = 0xFFFF;  // kv_owner of the merged row
+
+  // head: global index of the sampled query head; it is local head 0.
+  SoftmaxLog(Device& device, int head);
+
+  bool enabled() const;
+
+  // Opens one sample per row; the returned handle names them together.
+  struct Handle {
+    int first = -1;
+    int count = 0;
+  };
+  Handle open(const std::vector<SampledRow>& rows, int kv_owner, int parts, SoftmaxMethod method);
+
+  // Copies tensor[row.local, head 0] (fp64 [T, HQ]) of every row of the handle into the field, in stream order.
+  void take(Stream& stream, const Handle& handle, Field field, const Tensor& tensor);
+
+  // Reads back and records everything since the last flush. False = stopped.
+  [[nodiscard]] bool flush(Stream& stream);
+
+ private:
+  struct Sample {
+    SampledRow row;
+    int kv_owner = 0, parts = 0;
+    SoftmaxMethod method = SoftmaxMethod::kLseMerge;
+    Where where;
+    int chunk = 0;    // statistics tensor
+    int slot = 0;     // first fp64 in it
+  };
+  Device& device_;
+  int head_;
+  std::vector<Sample> samples_;
+  std::vector<Tensor> chunks_;
+  int used_ = 0;      // samples in the last chunk
+};
+
+}  // namespace ringscope

@@ -1,0 +1,29 @@
+// What training and evaluation share before the ranks start: a validated configuration, mesh, split, sched and
+// communication world, and the job facts in the trace.
+#pragma once
+
+#include <memory>
+
+#include "runtime/train/checkpoint.h"
+#include "runtime/train/rank_job.h"
+
+namespace ringscope {
+
+struct JobSetup {
+  JobConfig config;
+  Mesh mesh = *Mesh::make(1, 1, 1, 1);
+  SequenceSplit split = *SequenceSplit::make(1, 1, CpLayout::kContiguous);
+  HostTensors weights;                       // of the checkpoint; empty = random start
+  std::unique_ptr<Sched> sched;
+  std::shared_ptr<CommWorld> world;
+  std::vector<std::unique_ptr<RankJob>> ranks;
+
+  const HostTensors* start_weights() const { return weights.empty() ? nullptr : &weights; }
+};
+
+// Reads the checkpoint if one is named, validates, builds everything.
+Result<std::unique_ptr<JobSetup>> set_up(JobConfig config);
+// Runs the ranks; hooks as in train().
+RunEnd run_ranks(JobSetup&, const std::function<RankEnd(RankJob&, int rank)>& body, const TrainHooks& hooks);
+
+}  // namespace ringscope

@@ -1,0 +1,186 @@
+#include "runtime/train/train.h"
+
+#include <atomic>
+#include <cmath>
+#include <numbers>
+
+#include "probes/recorder/emit.h"
+#include "runtime/train/job_setup.h"
+#include "runtime/train/text_data.h"
+
+namespace ringscope {
+namespace {
+
+// Linear warm-up to lr over `warmup` steps, then half a cosine down to min_lr at the last step.
+double learning_rate(const JobConfig& c, int step) {
+  if (step < c.lr_warmup_iters) return c.lr * (step + 1) / c.lr_warmup_iters;
+  const int decay_steps = c.train_iters - c.lr_warmup_iters;
+  if (decay_steps <= 0) return c.lr;
+  const double t = double(step - (c.lr_warmup_iters - 1)) / decay_steps;
+  return c.min_lr + (c.lr - c.min_lr) * (1 + std::cos(std::numbers::pi * t)) / 2;
+}
+
+// One rank's training loop.
+class Trainer {
+ public:
+  Trainer(const JobSetup& setup, const TextData& data, RankJob& job, std::vector<std::atomic<int64_t>>& peaks)
+      : setup_(setup), config_(setup.config), data_(data), job_(job), ctx_(job.context()), peaks_(peaks) {}
+
+  RankEnd run(const TrainHooks& hooks, std::vector<StepReport>& reports) {
+    if (!job_.start(setup_.start_weights())) return job_.stopped();
+    for (int step = 0; step < config_.train_iters; ++step) {
+      ScopedWhere place(*ctx_.device, [&](Where& w) { w.step = step; });
+      const Outcome outcome = train_step(step);
+      if (outcome == kExited) return job_.exit_by_itself();
+      StepReport report;
+      if (outcome == kStopped || !finish_step(step, report)) return job_.stopped();
+      if (ctx_.device->rank() == 0) {
+        reports.push_back(report);
+        if (hooks.on_progress) hooks.on_progress(report);
+      }
+    }
+    return {0, "completed", ctx_.device->where()};
+  }
+
+ private:
+  enum Outcome { kDone, kStopped, kExited };
+
+  int microbatches() const { return config_.global_batch_size / (config_.micro_batch_size * config_.dp); }
+
+  // Sample i of the step belongs to microbatch i / (micro*dp), then to the DP ranks in turn.
+  std::vector<Sequence> sequences(int step, int microbatch) const {
+    std::vector<Sequence> out;
+    for (int i = 0; i < config_.micro_batch_size; ++i) {
+      const int index = (microbatch * config_.dp + ctx_.coord.dp) * config_.micro_batch_size + i;
+      TextData::Sample sample =
+          data_.sample(int64_t(step) * config_.global_batch_size + index, config_.seq_length);
+      if (!config_.labels_kept.empty()) {
+        const int keep = config_.labels_kept[(index + step) % config_.labels_kept.size()];
+        for (size_t t = std::max(keep, 0); t < sample.labels.size(); ++t) sample.labels[t] = kNoLabel;
+      }
+      out.push_back({std::move(sample.tokens), std::move(sample.labels), plain_sequence(setup_.split), index});
+    }
+    return out;
+  }
+
+  Outcome train_step(int step) {
+    started_ns_ = ctx_.device->sched().now();
+    job_.clear();
+    std::vector<std::vector<Sequence>> all;
+    int64_t own_count = 0;
+    for (int mb = 0; mb < microbatches(); ++mb) {
+      all.push_back(sequences(step, mb));
+      own_count += job_.loader().counted(all.back());
+    }
+    job_.set_divisor(own_count);
+    for (int mb = 0; mb < microbatches(); ++mb) {
+      ScopedWhere place(*ctx_.device, [&](Where& w) { w.microbatch = int16_t(mb); });
+      ModelBatch batch = job_.loader().load(all[mb]);
+      batch.divisor = job_.divisor();
+      batch.loss_factor = job_.loss_factor();
+      ModelSaved saved;
+      if (!job_.model().forward(batch, job_.totals(), saved)) return kExited;
+      job_.model().backward(batch, saved);
+      if (mb == 0) first_batch_ = {batch, all[mb]};
+    }
+    job_.sync_gradients();
+    job_.sync_loss();
+    job_.optimizer_step(step + 1, learning_rate(config_, step));
+    return kDone;
+  }
+
+  // Read-back points and records at the end of a step.
+  bool finish_step(int step, StepReport& report) {
+    RankJob::StepValues values;
+    if (!job_.read_step(values)) return false;
+    if (!ctx_.softmax_log->flush(*ctx_.compute)) return false;
+    {
+      ScopedWhere place(*ctx_.device, [](Where& w) { w.microbatch = 0; });
+      if (!job_.loader().record_applied(first_batch_.batch, first_batch_.sequences)) return false;
+    }
+    first_batch_ = {};
+    const double seconds = double(ctx_.device->sched().now() - started_ns_) * 1e-9;
+    const int64_t tokens = int64_t(config_.global_batch_size) * config_.seq_length;
+    const int64_t peak = ctx_.device->memory_total().peak;
+    peaks_[ctx_.device->rank()].store(peak, std::memory_order_relaxed);
+    record_step(values, seconds, tokens, learning_rate(config_, step), peak);
+    report.step = step;
+    report.loss = values.loss;
+    report.grad_norm = values.grad_norm;
+    report.lr = learning_rate(config_, step);
+    report.tokens_per_s = seconds > 0 ? double(tokens) / seconds : 0;
+    report.valid_tokens = int64_t(values.divisor);
+    for (auto& other : peaks_) report.peak_bytes = std::max(report.peak_bytes, other.load(std::memory_order_relaxed));
+    return true;
+  }
+
+  void record_step(const RankJob::StepValues& v, double seconds, int64_t tokens, double lr, int64_t peak) {
+    if (!rs_enabled()) return;
+    TrainStepRecord record{};
+    record.where = ctx_.device->where().pack();
+    record.loss_sum = v.loss_sum;
+    record.valid_tokens = uint64_t(v.valid_tokens);
+    record.divisor = v.divisor;
+    record.loss = v.loss;
+    record.tokens = uint64_t(tokens);
+    record.seconds = seconds;
+    record.grad_norm = v.grad_norm;
+    record.lr = lr;
+    record.peak_bytes = uint64_t(peak);
+    emit(RecordKind::kTrainStep, record);
+    for (int c = 0; c < int(MemCategory::kCount); ++c) {
+      const MemoryCounter& counter = ctx_.device->memory(MemCategory(c));
+      if (counter.peak == 0) continue;
+      MemorySampleRecord sample{};
+      sample.where = record.where;
+      sample.category = uint32_t(c);
+      sample.bytes = uint64_t(counter.live);
+      sample.peak_bytes = uint64_t(counter.peak);
+      emit(RecordKind::kMemorySample, sample);
+    }
+  }
+
+  const JobSetup& setup_;
+  const JobConfig& config_;
+  const TextData& data_;
+  RankJob& job_;
+  RankContext& ctx_;
+  std::vector<std::atomic<int64_t>>& peaks_;
+  struct {
+    ModelBatch batch;
+    std::vector<Sequence> sequences;
+  } first_batch_;
+  int64_t started_ns_ = 0;
+};
+
+}  // namespace
+
+Result<TrainResult> train(const JobConfig& config, const TrainHooks& hooks, const TrainOptions& options) {
+  auto setup = set_up(config);
+  if (!setup) return tl::unexpected(setup.error());
+  JobSetup& job = **setup;
+  auto data = TextData::open(config.data, config.seq_length);
+  if (!data) return tl::unexpected(data.error());
+
+  TrainResult result;
+  std::vector<std::atomic<int64_t>> peaks(job.mesh.world());
+  std::vector<std::vector<ParameterStore::Fragment>> fragments(job.mesh.world());
+  result.end = run_ranks(job, [&](RankJob& rank_job, int rank) {
+    const RankEnd end = Trainer(job, *data, rank_job, peaks).run(hooks, result.steps);
+    const Coord c = rank_job.context().coord;
+    if (end.status == 0 && options.keep_parameters && c.cp == 0 && c.dp == 0 &&
+        !rank_job.model().store().export_fragments(&Parameter::value, fragments[rank]))
+      return rank_job.stopped();
+    return end;
+  }, hooks);
+  for (auto& rank_job : job.ranks) {
+    result.traffic.push_back(rank_job->traffic());
+    Device& device = *rank_job->context().device;
+    result.kv_peak_bytes.push_back(device.memory(MemCategory::kKvRing).peak + device.memory(MemCategory::kKvGathered).peak);
+  }
+  for (const auto& of_rank : fragments)
+    for (const auto& fragment : of_rank) merge_fragment(fragment, result.final_parameters);
+  return result;
+}
+
+}  // namespace ringscope
