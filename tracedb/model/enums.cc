@@ -1,5 +1,7 @@
 #include "tracedb/model/enums.h"
 
+#include <cstddef>
+
 namespace ringscope {
 namespace {
 template <class E, size_t N>

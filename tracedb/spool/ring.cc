@@ -1,0 +1,224 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+
+#include "tracedb/spool/spool.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <x86intrin.h>
+#endif
+
+namespace ringscope {
+namespace {
+
+int64_t clock_ns(clockid_t id) {
+  timespec t{};
+  clock_gettime(id, &t);
+  return int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+void copy_text(char* to, size_t size, const std::string& text) {
+  const size_t n = std::min(size - 1, text.size());
+  std::memcpy(to, text.data(), n);
+  to[n] = 0;
+}
+
+void read_boot_id(char* to, size_t size) {
+  to[0] = 0;
+  const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  const ssize_t n = read(fd, to, size - 1);
+  close(fd);
+  to[std::max<ssize_t>(n, 0)] = 0;
+  if (char* end = std::strchr(to, '\n')) *end = 0;
+}
+
+// Writes a page's first word everywhere: the first record in a page must not take a fault.
+void prefault(char* base, size_t bytes) {
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+  if (madvise(base, bytes, MADV_POPULATE_WRITE) == 0) return;
+  for (size_t at = 0; at < bytes; at += 4096)
+    reinterpret_cast<std::atomic<uint64_t>*>(base + at)->store(0, std::memory_order_relaxed);
+}
+
+std::string ring_path(const std::string& dir, uint32_t id, const char* suffix) {
+  char name[40];
+  std::snprintf(name, sizeof name, "/ring-%06u.%s", id, suffix);
+  return dir + name;
+}
+
+}  // namespace
+
+SizeLimitGuard::SizeLimitGuard() {
+  static_assert(sizeof(sigset_t) <= sizeof saved_);
+  sigset_t block, pending;
+  sigemptyset(&block);
+  sigaddset(&block, SIGXFSZ);
+  sigpending(&pending);
+  was_pending_ = sigismember(&pending, SIGXFSZ) == 1;
+  active_ = pthread_sigmask(SIG_BLOCK, &block, reinterpret_cast<sigset_t*>(saved_)) == 0;
+}
+
+SizeLimitGuard::~SizeLimitGuard() {
+  if (!active_) return;
+  const int saved_errno = errno;
+  if (!was_pending_) {
+    sigset_t wait;
+    sigemptyset(&wait);
+    sigaddset(&wait, SIGXFSZ);
+    const timespec now{};
+    while (sigtimedwait(&wait, nullptr, &now) < 0 && errno == EINTR) {
+    }
+  }
+  pthread_sigmask(SIG_SETMASK, reinterpret_cast<sigset_t*>(saved_), nullptr);
+  errno = saved_errno;
+}
+
+bool tsc_is_invariant() {
+#if defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid(0x80000007, &a, &b, &c, &d)) return false;
+  return (d >> 8 & 1) != 0;
+#else
+  return false;
+#endif
+}
+
+uint64_t read_ticks(TickKind kind) {
+#if defined(__x86_64__)
+  if (kind == TickKind::kTsc) return __rdtsc();
+#endif
+  (void)kind;
+  return uint64_t(clock_ns(CLOCK_MONOTONIC));
+}
+
+double measure_ticks_per_ns(TickKind kind) {
+  if (kind == TickKind::kMonotonic) return 1;
+  // 1 ms against an uncertainty of some 50 ns a side: 1e-4, good enough until the first full second is sampled.
+  const int64_t from_ns = clock_ns(CLOCK_MONOTONIC);
+  const uint64_t from = read_ticks(kind);
+  int64_t to_ns = from_ns;
+  while (to_ns - from_ns < 1'000'000) to_ns = clock_ns(CLOCK_MONOTONIC);
+  return double(read_ticks(kind) - from) / double(to_ns - from_ns);
+}
+
+Ring* Ring::create(const RingOptions& options, int* error) {
+  SizeLimitGuard guard;
+  uint32_t id = std::max<uint32_t>(options.first_id, 1);
+  int fd = -1;
+  std::string path;
+  for (; id < (1u << 24); ++id) {
+    path = ring_path(options.dir, id, "ring");
+    fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd >= 0 || errno != EEXIST) break;
+  }
+  if (fd < 0) {
+    *error = errno ? errno : EMFILE;
+    return nullptr;
+  }
+  const size_t bytes = kSpoolHeaderBytes + options.capacity * kRecordBytes;
+  *error = posix_fallocate(fd, 0, off_t(bytes));
+  void* map = MAP_FAILED;
+  if (*error == 0) {
+    map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) *error = errno;
+  }
+  close(fd);
+  std::unique_ptr<Ring> ring(new Ring);
+  if (*error == 0 && options.mode == SpoolMode::kStream) {
+    ring->segment_fd_ = open(ring_path(options.dir, id, "seg").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (ring->segment_fd_ < 0) {
+      *error = errno;
+      munmap(map, bytes);
+    }
+  }
+  if (*error != 0) {
+    unlink(path.c_str());
+    return nullptr;
+  }
+  prefault(static_cast<char*>(map), bytes);
+  ring->header_ = static_cast<RingHeader*>(map);
+  ring->slots_ = reinterpret_cast<Slot*>(static_cast<char*>(map) + kSpoolHeaderBytes);
+  ring->mask_ = options.capacity - 1;
+  ring->stream_ = options.mode == SpoolMode::kStream;
+  ring->tsc_ = options.tick_kind == TickKind::kTsc;
+  ring->room_until_ = options.capacity + 1;
+  RingHeader& h = *ring->header_;
+  h.version = kSpoolVersion;
+  h.record_bytes = kRecordBytes;
+  h.capacity = options.capacity;
+  h.ring_id = id;
+  h.mode = options.mode;
+  h.rank = options.rank;
+  h.pid = getpid();
+  h.tid = int32_t(syscall(SYS_gettid));
+  h.tick_kind = options.tick_kind;
+  h.ticks_per_ns = options.ticks_per_ns;
+  h.process_token = options.process_token;
+  gethostname(h.host, sizeof h.host - 1);
+  read_boot_id(h.boot_id, sizeof h.boot_id);
+  copy_text(h.thread_name, sizeof h.thread_name, options.thread_name);
+  ring->sample_clock();
+  std::atomic_ref<uint64_t>(h.magic).store(kRingMagic, std::memory_order_release);
+  return ring.release();
+}
+
+Ring::~Ring() {
+  if (header_) munmap(header_, kSpoolHeaderBytes + (mask_ + 1) * kRecordBytes);
+  if (segment_fd_ >= 0) close(segment_fd_);
+}
+
+int Ring::drain(uint64_t* moved) {
+  *moved = 0;
+  if (!stream_) return 0;
+  uint64_t tail = header_->tail.load(std::memory_order_relaxed);
+  const uint64_t head = header_->head.load(std::memory_order_acquire);
+  SizeLimitGuard guard;
+  while (tail < head) {
+    const uint64_t index = tail & mask_;
+    const uint64_t records = std::min(head - tail, mask_ + 1 - index);
+    // At the offset that the tail says, so that a half-written record of a full disk is written over.
+    const ssize_t n = pwrite(segment_fd_, &slots_[index], records * kRecordBytes, off_t(tail * kRecordBytes));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < kRecordBytes) return n < 0 ? errno : ENOSPC;
+    tail += uint64_t(n) / kRecordBytes;
+    *moved += uint64_t(n) / kRecordBytes;
+    header_->tail.store(tail, std::memory_order_release);
+  }
+  return 0;
+}
+
+void Ring::sample_clock() {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  RingHeader& h = *header_;
+  uint64_t count = h.clock_count.load(kRelaxed);
+  if (count >= kClockSamples) {  // keep every second one; a crash in here leaves at least the first
+    h.clock_count.store(1, std::memory_order_release);
+    for (int i = 1; i < kClockSamples / 2; ++i) {
+      h.clock[i].realtime_ns.store(h.clock[2 * i].realtime_ns.load(kRelaxed), kRelaxed);
+      h.clock[i].monotonic_ns.store(h.clock[2 * i].monotonic_ns.load(kRelaxed), kRelaxed);
+      h.clock[i].ticks.store(h.clock[2 * i].ticks.load(kRelaxed), kRelaxed);
+    }
+    count = kClockSamples / 2;
+  }
+  ClockSample& s = h.clock[count];
+  s.realtime_ns.store(clock_ns(CLOCK_REALTIME), kRelaxed);
+  s.monotonic_ns.store(clock_ns(CLOCK_MONOTONIC), kRelaxed);
+  s.ticks.store(read_ticks(h.tick_kind), kRelaxed);
+  h.clock_count.store(count + 1, std::memory_order_release);
+}
+
+void Ring::mark_clean() { header_->clean.store(1, std::memory_order_release); }
+
+}  // namespace ringscope

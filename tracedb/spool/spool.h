@@ -1,0 +1,265 @@
+// The spool: what a recorded run writes, and nothing else. A folder of
+//   ring-<id>.ring       one thread's ring: 4 KiB header, then a power of two of 64-byte records (record.h)
+//   ring-<id>.seg        stream mode: the same records, appended by the drainer, record n at byte (n-1)*64
+//   process-<token>.names  4 KiB header with the process's counters, then interned names, append only
+// Pages are shared file pages: they outlive SIGKILL, abort and segfault, not a power loss.
+//
+// Fields that a crash may interrupt are single 64-bit words. Header `emits` counts every attempt and is
+// stored before the record is written, so lost = emits - recovered is exact at any instant of a kill.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tracedb/base/result.h"
+#include "tracedb/model/record.h"
+
+namespace ringscope {
+
+inline constexpr uint64_t kRingMagic = 0x474E495250435352;   // "RSCPRING"
+inline constexpr uint64_t kNamesMagic = 0x454D414E50435352;  // "RSCPNAME"
+inline constexpr size_t kSpoolHeaderBytes = 4096;
+inline constexpr int kClockSamples = 64;
+inline constexpr size_t kMaxNameBytes = 1 << 20;
+
+enum class SpoolMode : uint32_t { kFlight = 0, kStream = 1 };
+enum class TickKind : uint32_t { kTsc = 0, kMonotonic = 1 };  // kMonotonic: no invariant TSC on this machine
+
+struct ClockSample {
+  std::atomic<int64_t> realtime_ns, monotonic_ns;
+  std::atomic<uint64_t> ticks;
+};
+
+// First page of a ring file.
+struct RingHeader {
+  uint64_t magic;           // written last of the constant fields
+  uint32_t version, record_bytes;
+  uint64_t capacity;        // records, a power of two
+  uint32_t ring_id;         // unique in the folder; upper bits of op ids
+  SpoolMode mode;
+  int32_t rank, pid, tid;
+  TickKind tick_kind;
+  double ticks_per_ns;
+  uint64_t process_token;   // names the process-<token>.names file
+  char host[64];
+  char boot_id[40];
+  char thread_name[64];
+
+  std::atomic<uint64_t> emits;        // attempts, dropped ones included
+  std::atomic<uint64_t> head;         // records published
+  std::atomic<uint64_t> tail;         // records that the segment file holds
+  std::atomic<uint64_t> dropped;      // groups dropped because the ring was full
+  std::atomic<uint64_t> reentered;    // groups refused inside a probe (signal handler)
+  std::atomic<uint64_t> first_drop_ticks, last_drop_ticks;
+  std::atomic<uint64_t> clean;        // 1 = closed in order
+  std::atomic<uint64_t> clock_count;  // samples taken so far that stay valid
+  ClockSample clock[kClockSamples];   // first = at creation; every second, thinned by half when full
+};
+static_assert(sizeof(RingHeader) <= kSpoolHeaderBytes);
+
+struct NamesHeader {
+  uint64_t magic;
+  uint32_t version, pid;
+  uint64_t token;
+  std::atomic<uint64_t> unringed;     // groups lost by threads that could not get a ring
+  std::atomic<uint64_t> names_lost;   // names that could not be written
+};
+
+struct Slot {
+  std::atomic<uint64_t> word[kRecordWords];
+};
+static_assert(sizeof(Slot) == kRecordBytes);
+
+// --- producer ---------------------------------------------------------------------------------------------
+
+struct RingOptions {
+  std::string dir;
+  SpoolMode mode = SpoolMode::kFlight;
+  uint64_t capacity = 4096;  // records, power of two
+  int rank = -1;
+  std::string thread_name;
+  uint64_t process_token = 0;
+  uint32_t first_id = 1;     // ids are tried from here
+  TickKind tick_kind = TickKind::kMonotonic;
+  double ticks_per_ns = 1;
+};
+
+// One mapped ring. emit() belongs to the owning thread, drain() and sample_clock() to one other thread.
+class Ring {
+ public:
+  // Claims a free ring id in the folder, allocates the file's blocks and maps it. Error: errno + sentence.
+  static Ring* create(const RingOptions& options, int* error);
+  ~Ring();
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+
+  // Writes one group; false = dropped and counted. No lock, no allocation, no system call.
+  inline bool emit(uint64_t ticks, uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t* payload,
+                   int n_words);
+  // Stream mode: appends what is published to the segment file. 0 or an errno; *moved = records appended.
+  int drain(uint64_t* moved);
+  void sample_clock();
+  void mark_clean();
+
+  RingHeader& header() { return *header_; }
+  uint32_t id() const { return header_->ring_id; }
+  bool reading_tsc() const { return tsc_; }
+
+ private:
+  Ring() = default;
+  RingHeader* header_ = nullptr;
+  Slot* slots_ = nullptr;
+  uint64_t mask_ = 0, next_ = 1, emits_ = 0, room_until_ = 0;
+  bool stream_ = false, tsc_ = false;
+  int segment_fd_ = -1;
+};
+
+// The process's file of names and counters. Thread rule: the caller serialises.
+class NamesWriter {
+ public:
+  static NamesWriter* create(const std::string& dir, uint64_t token, int* error);
+  ~NamesWriter();
+  NamesWriter(const NamesWriter&) = delete;
+  NamesWriter& operator=(const NamesWriter&) = delete;
+
+  // A failed write counts in names_lost and leaves no half entry behind the next one.
+  void add(uint32_t id, const std::string& text);
+  void add_all(const std::vector<const std::string*>& names);  // names[i] has id i + 1
+  NamesHeader& header() { return *header_; }
+
+ private:
+  NamesWriter() = default;
+  void append(const std::string& bytes, uint64_t names);
+  NamesHeader* header_ = nullptr;
+  int fd_ = -1;
+  uint64_t end_ = kSpoolHeaderBytes;
+};
+
+// Blocks SIGXFSZ on this thread, and swallows one that a file size limit raised meanwhile: the traced
+// program must not die of its probe.
+class SizeLimitGuard {
+ public:
+  SizeLimitGuard();
+  ~SizeLimitGuard();
+  SizeLimitGuard(const SizeLimitGuard&) = delete;
+
+ private:
+  uint64_t saved_[16];
+  bool active_ = false, was_pending_ = false;
+};
+
+bool tsc_is_invariant();
+uint64_t read_ticks(TickKind kind);
+double measure_ticks_per_ns(TickKind kind);  // takes about a millisecond for the TSC
+
+// --- recovery ---------------------------------------------------------------------------------------------
+
+struct RingLoss {
+  uint64_t recovered = 0;   // groups
+  uint64_t lost = 0;        // groups overwritten, dropped or refused
+  uint64_t torn = 0;        // groups of which a part is missing
+  uint64_t first_ticks = 0, last_ticks = 0;  // of drops, 0 = unknown
+};
+
+// One group as read back. payload holds 10 words; n_words is 5 or 10.
+struct Group {
+  uint64_t seq = 0, ticks = 0;
+  RecordKind kind = RecordKind::kNone;
+  uint16_t flags = 0, lane = 0;
+  int n_words = 0;
+  std::array<uint64_t, 2 * kPayloadWords> payload{};
+  template <class T>
+  T as() const {
+    static_assert(sizeof(T) <= sizeof(payload));
+    T value;
+    std::memcpy(&value, payload.data(), sizeof(T));
+    return value;
+  }
+};
+
+// A ring read back, of a process that ended in any way or of one that still runs.
+class RingReader {
+ public:
+  // kData: not a ring, truncated header, foreign version (a newer one says so).
+  static Result<RingReader> open(const std::string& path);
+  RingReader(RingReader&&) noexcept;
+  RingReader& operator=(RingReader&&) noexcept;
+  ~RingReader();
+
+  uint32_t ring_id() const { return ring_id_; }
+  int rank() const { return rank_; }
+  int pid() const { return pid_; }
+  int tid() const { return tid_; }
+  uint64_t process_token() const { return token_; }
+  SpoolMode mode() const { return mode_; }
+  TickKind tick_kind() const { return tick_kind_; }
+  bool clean() const { return clean_; }
+  const std::string& host() const { return host_; }
+  const std::string& thread_name() const { return thread_name_; }
+  const std::string& path() const { return path_; }
+  int64_t start_ns() const { return clock_.empty() ? 0 : clock_.front().realtime_ns; }
+
+  struct Clock { int64_t realtime_ns, monotonic_ns; uint64_t ticks; };
+  const std::vector<Clock>& clock() const { return clock_; }
+  // CLOCK_REALTIME ns of the first sample, carried on by the monotonic clock: never jumps.
+  int64_t to_ns(uint64_t ticks) const;
+
+  // Every valid group with seq >= from, in order. Losses are those of the whole ring.
+  void for_each(uint64_t from, const std::function<void(const Group&)>& visit) const;
+  RingLoss loss() const { return loss_; }
+  uint64_t end_seq() const { return end_; }  // first sequence number that is not there
+
+ private:
+  RingReader() = default;
+  void read_header(const RingHeader&);
+  void settle();            // finds the valid range and counts losses
+  const uint64_t* at(uint64_t seq) const;  // nullptr: not there
+  bool group_at(uint64_t seq, Group& group) const;
+  std::string path_;
+  int map_fd_ = -1;
+  const uint64_t* ring_ = nullptr;     // mapped slots
+  const uint64_t* segment_ = nullptr;  // mapped segment
+  void* ring_map_ = nullptr;
+  void* segment_map_ = nullptr;
+  size_t ring_bytes_ = 0, segment_bytes_ = 0;
+  uint64_t capacity_ = 0, segment_records_ = 0, ring_first_ = 1, end_ = 1;
+  uint32_t ring_id_ = 0;
+  int rank_ = -1, pid_ = 0, tid_ = 0;
+  uint64_t token_ = 0, emits_ = 0, head_ = 0, reentered_ = 0;
+  SpoolMode mode_ = SpoolMode::kFlight;
+  TickKind tick_kind_ = TickKind::kMonotonic;
+  double ticks_per_ns_ = 1;
+  bool clean_ = false;
+  std::string host_, boot_id_, thread_name_;
+  std::vector<Clock> clock_;
+  RingLoss loss_;
+};
+
+struct ProcessNames {
+  uint64_t token = 0;
+  int pid = 0;
+  uint64_t unringed = 0, names_lost = 0;
+  bool torn_tail = false;
+  std::unordered_map<uint32_t, std::string> names;
+};
+
+struct SpoolContents {
+  std::vector<RingReader> rings;        // by (rank, start, id)
+  std::vector<ProcessNames> processes;
+  struct Bad { std::string path, why; };
+  std::vector<Bad> unreadable;          // files that belong to the spool and cannot be read
+};
+
+bool is_spool(const std::string& dir);
+// kData when the folder is missing or holds no spool, or when a ring is of a newer version.
+Result<SpoolContents> read_spool(const std::string& dir);
+
+}  // namespace ringscope
+
+#include "tracedb/spool/ring_emit.h"
