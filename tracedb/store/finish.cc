@@ -1,0 +1,105 @@
+// What follows from the rows once they are all there: order, matches, ring steps, indexes.
+#include <sqlite3.h>
+
+#include "tracedb/store/schema.h"
+#include "tracedb/store/statement.h"
+#include "tracedb/store/store.h"
+
+namespace ringscope {
+namespace {
+
+// A first import writes rows in order; a later one (more of the same spool, another rank) may not.
+Status restore_order(Store& store, const std::string& table) {
+  int64_t misplaced = 0;
+  {
+    Statement s(store.handle(), "SELECT count(*) FROM (SELECT rank, issue, id, lag(rank) OVER w AS r, lag(issue) OVER w "
+                                "AS i, row_number() OVER w AS n FROM " + table +
+                                " WINDOW w AS (ORDER BY id)) WHERE (r, i) > (rank, issue) OR n <> id");
+    if (s.step()) misplaced = s.integer(0);
+    if (auto ok = s.status(store.path()); !ok) return ok;
+  }
+  if (misplaced == 0) return {};
+  return store.exec("CREATE TEMP TABLE in_order AS SELECT * FROM " + table + " ORDER BY rank, issue, id;"
+                    "UPDATE in_order SET id = rowid;"
+                    "DELETE FROM " + table + ";INSERT INTO " + table + " SELECT * FROM in_order ORDER BY rowid;"
+                    "DROP TABLE in_order;");
+}
+
+// The other side of a transfer: same communicator and position, direction reversed, ends swapped.
+constexpr const char* kMatch = R"sql(
+UPDATE p2p SET match_op = (
+  SELECT q.op_id FROM p2p q
+  JOIN comm_rank mine ON mine.comm = p2p.comm AND mine.rank = p2p.rank
+  JOIN comm_rank theirs ON theirs.comm = p2p.comm AND theirs.rank = q.rank
+  WHERE q.comm = p2p.comm AND q.direction = 1 - p2p.direction AND q.seq = p2p.seq
+    AND theirs.group_rank = p2p.peer AND q.peer = mine.group_rank)
+WHERE match_op IS NULL;
+)sql";
+
+constexpr const char* kSyncFrom = R"sql(
+UPDATE sync SET from_stream = (SELECT r.stream FROM sync r WHERE r.key = sync.key AND r.kind = 0)
+WHERE kind = 1 AND key <> 0 AND from_stream IS NULL;
+)sql";
+
+constexpr const char* kRingSteps = R"sql(
+DELETE FROM ring_step;
+WITH kernel AS (
+  SELECT rank, step, microbatch, layer, pass, ring_step,
+         min(start_ns) AS first_ns, max(end_ns) AS last_ns, sum(end_ns - start_ns) AS busy_ns
+  FROM op WHERE kind = 0 AND ring_step IS NOT NULL AND end_ns IS NOT NULL AND start_ns IS NOT NULL
+  GROUP BY 1, 2, 3, 4, 5, 6),
+transfer AS (
+  SELECT o.rank, o.step, o.microbatch, o.layer, o.pass, o.ring_step,
+         min(o.start_ns) AS first_ns, max(o.end_ns) AS last_ns
+  FROM op o WHERE o.kind = 2 AND o.ring_step IS NOT NULL AND o.end_ns IS NOT NULL AND o.start_ns IS NOT NULL
+  GROUP BY 1, 2, 3, 4, 5, 6),
+place AS (
+  SELECT rank, step, microbatch, layer, pass, ring_step FROM kernel
+  UNION SELECT rank, step, microbatch, layer, pass, ring_step FROM transfer),
+joined AS (
+  SELECT p.*, k.first_ns AS k0, k.last_ns AS k1, k.busy_ns, t.first_ns AS t0, t.last_ns AS t1
+  FROM place p
+  LEFT JOIN kernel k ON k.rank = p.rank AND k.step IS p.step AND k.microbatch IS p.microbatch
+    AND k.layer IS p.layer AND k.pass IS p.pass AND k.ring_step = p.ring_step
+  LEFT JOIN transfer t ON t.rank = p.rank AND t.step IS p.step AND t.microbatch IS p.microbatch
+    AND t.layer IS p.layer AND t.pass IS p.pass AND t.ring_step = p.ring_step)
+INSERT INTO ring_step(rank, step, microbatch, layer, pass, ring_step, expected_steps, attention_ns, transfer_ns,
+                      exposed_ns, blocking_ns)
+SELECT j.rank, j.step, j.microbatch, j.layer, j.pass, j.ring_step,
+       (SELECT max(r.expected_steps) FROM ring_plan r WHERE r.rank = j.rank AND r.step IS j.step
+          AND r.microbatch IS j.microbatch AND r.layer IS j.layer AND r.pass IS j.pass),
+       j.busy_ns, j.t1 - j.t0,
+       j.t1 - j.t0 - CASE WHEN j.k0 IS NULL THEN 0 ELSE max(0, min(j.t1, j.k1) - max(j.t0, j.k0)) END,
+       max(0, lead(j.k0) OVER pass_order - j.k1)
+FROM joined j
+WINDOW pass_order AS (PARTITION BY j.rank, j.step, j.microbatch, j.layer, j.pass ORDER BY j.ring_step)
+ORDER BY j.rank, j.step, j.microbatch, j.layer, j.pass, j.ring_step;
+)sql";
+
+}  // namespace
+
+Status Store::finish() {
+  if (auto ok = begin(); !ok) return ok;
+  for (const char* table : {"op", "coll", "p2p", "access", "sync", "buffer", "ring_plan", "softmax_row", "position_run",
+                            "memory_sample", "train_step"}) {
+    if (auto ok = restore_order(*this, table); !ok) {
+      rollback();
+      return ok;
+    }
+  }
+  for (const char* sql : {kSchema_indexes, "CREATE INDEX IF NOT EXISTS temp_ring_plan ON ring_plan (rank, step, layer);",
+                          kMatch, kSyncFrom, kRingSteps, "DROP INDEX temp_ring_plan;", "ANALYZE;"}) {
+    if (auto ok = exec(sql); !ok) {
+      rollback();
+      return ok;
+    }
+  }
+  if (auto ok = commit(); !ok) {
+    rollback();
+    return ok;
+  }
+  // A WAL database opens neither after a rename without its WAL nor in a read-only folder.
+  return exec("PRAGMA journal_mode=DELETE; PRAGMA locking_mode=NORMAL;");
+}
+
+}  // namespace ringscope

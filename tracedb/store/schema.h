@@ -1,0 +1,8 @@
+// The text of schema/*.sql, embedded at build time.
+#pragma once
+
+namespace ringscope {
+extern const char* const kSchema_tables;
+extern const char* const kSchema_views;
+extern const char* const kSchema_indexes;
+}  // namespace ringscope
