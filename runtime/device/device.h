@@ -9,8 +9,6 @@
 // Thread rule: all methods belong to the rank's host task, except where a comment says otherwise.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -25,6 +23,7 @@
 
 namespace ringscope {
 
+class DeviceMemory;
 class Stream;
 
 // An operation in a stream's queue. run() does the work on the worker; false = stopped or aborted (the worker
@@ -32,6 +31,7 @@ class Stream;
 struct StreamOp {
   std::vector<uint64_t> ids;                   // op ids with start/end records around run (none for markers)
   std::function<bool()> run;
+  bool ends_itself = false;                    // run writes the end records (operations of a group end one by one)
   bool counts_as_kernel = true;                // keeps the stall-by-time watchdog quiet while it runs
   std::function<uint64_t(size_t)> bytes_sent;  // by index in ids; empty = 0
 };
@@ -60,7 +60,7 @@ class Stream {
   friend class Device;
   Stream() = default;
   struct State;
-  std::shared_ptr<State> state_;
+  std::shared_ptr<State> state_;  // shared with the worker
   uint16_t id_ = 0;
   const char* name_ = "";
 };
@@ -78,18 +78,32 @@ class Device {
   Sched& sched() { return sched_; }
   int rank() const { return rank_; }
 
-  // Streams with a worker task each ("rank3.cp"). name is a literal.
+  // A stream with a worker task ("rank3.cp"). name is a literal.
   Stream& create_stream(const char* name);
 
-  // Zero-filled? No: contents are undefined (filled with 0xFF bytes, a NaN, so that a missing write shows).
+  // Contents are undefined: filled with 0xFF bytes, a NaN, so that a missing write shows.
   Tensor allocate(DType, std::initializer_list<int64_t> shape, MemCategory, const char* name);
 
   // Runs fn on the stream. reads and writes are byte ranges for the race detector; a tensor in both is
   // read-write. fn must touch nothing else. Tensors named or captured stay alive until it ran.
-  void launch(Stream&, const char* name, std::initializer_list<Tensor> reads, std::initializer_list<Tensor> writes,
-              std::function<void()> fn);
-  void launch(Stream&, const char* name, std::span<const Tensor> reads, std::span<const Tensor> writes,
-              std::function<void()> fn);
+  template <class F>
+  void launch(Stream& stream, const char* name, std::span<const Tensor> reads, std::span<const Tensor> writes,
+              const F& fn) {
+    launch_closure(stream, name, reads, writes, without_accounts(fn));
+  }
+  template <class F>
+  void launch(Stream& stream, const char* name, std::initializer_list<Tensor> reads,
+              std::initializer_list<Tensor> writes, const F& fn) {
+    launch(stream, name, std::span<const Tensor>(reads.begin(), reads.size()),
+           std::span<const Tensor>(writes.begin(), writes.size()), fn);
+  }
+
+  // A copy of a closure whose tensors hold no account (tensor.h): what a queue may keep.
+  template <class F>
+  static std::function<void()> without_accounts(const F& fn) {
+    Buffer::DropAccounts mark;
+    return [copy = std::make_shared<F>(fn)] { (*copy)(); };
+  }
 
   Event create_event(const char* name);
   void record(Event&, Stream&);
@@ -110,8 +124,8 @@ class Device {
   // The place that goes into every record of this rank; set by ScopedWhere.
   Where& where() { return where_; }
 
-  const MemoryCounter& memory(MemCategory c) const { return counters_[size_t(c)]; }
-  MemoryCounter memory_total() const { return total_; }
+  const MemoryCounter& memory(MemCategory) const;
+  MemoryCounter memory_total() const;
   void reset_peak();
 
   // Stops this rank's workers before their next operation (an exited rank).
@@ -119,12 +133,18 @@ class Device {
 
  private:
   friend class Buffer;
-  void on_free(Buffer&);
+  void launch_closure(Stream&, const char* name, std::span<const Tensor> reads, std::span<const Tensor> writes,
+                      std::function<void()> fn);
+  void on_free(Buffer&);     // the host let go: accounting
+  void on_unused(Buffer&);   // nothing names the memory any more
+  void worker(Stream::State& state, int stream_id, std::string name);
+  void push(Stream&, StreamOp op);
+  void retire(Stream&);
+
   Sched& sched_;
   int rank_, world_;
+  std::unique_ptr<DeviceMemory> memory_;
   std::vector<std::unique_ptr<Stream>> streams_;
-  std::array<MemoryCounter, size_t(MemCategory::kCount)> counters_{};
-  MemoryCounter total_;
   uint64_t next_buffer_ = 1, next_event_ = 1, next_key_ = 1;
   Where where_;
 };

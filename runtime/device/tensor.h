@@ -1,7 +1,7 @@
 // Buffer: a counted piece of device memory. Tensor: a contiguous typed view into one.
 //
 // Host code never looks at values: data<T>() may be called only inside a function given to launch() (checked),
-// or after a synchronize at one of the named read-back points (read_back.h style: Device::read_back).
+// or at one of the named read-back points (Device::read_back).
 #pragma once
 
 #include <array>
@@ -16,6 +16,9 @@ namespace ringscope {
 
 class Device;
 
+// Memory is accounted in host order, whatever the workers do: an Account is held by the tensors of the host's
+// program only. Tensors that are copied into a queued operation (DropAccounts) keep the memory alive, not the
+// account; so the byte counters fall when the host lets go, and the block returns when the last operation ran.
 class Buffer {
  public:
   uint64_t id() const { return id_; }       // unique in the job
@@ -23,6 +26,22 @@ class Buffer {
   MemCategory category() const { return category_; }
   std::byte* base() const { return base_; }
   ~Buffer();
+
+  struct Account {
+    Buffer* buffer;
+    explicit Account(Buffer* b) : buffer(b) {}
+    Account(const Account&) = delete;
+    ~Account();
+  };
+
+  // While one lives on a thread, tensors copied on that thread hold no account.
+  class DropAccounts {
+   public:
+    DropAccounts() { dropping = true; }
+    ~DropAccounts() { dropping = false; }
+    DropAccounts(const DropAccounts&) = delete;
+    static inline thread_local bool dropping = false;
+  };
 
  private:
   friend class Device;
@@ -34,11 +53,16 @@ class Buffer {
   std::byte* base_ = nullptr;
 };
 
-// Up to four dimensions, row-major, contiguous. Copying a Tensor copies the view and shares the buffer; the
-// buffer's memory is returned when the last view is gone and no queued operation names it.
+// Up to four dimensions, row-major, contiguous. Copying a Tensor copies the view and shares the buffer.
 class Tensor {
  public:
   Tensor() = default;
+  Tensor(const Tensor& other)
+      : buffer_(other.buffer_), account_(Buffer::DropAccounts::dropping ? nullptr : other.account_),
+        offset_(other.offset_), dtype_(other.dtype_), rank_(other.rank_), shape_(other.shape_) {}
+  Tensor(Tensor&& other) = default;
+  Tensor& operator=(const Tensor&) = default;
+  Tensor& operator=(Tensor&&) = default;
   bool defined() const { return buffer_ != nullptr; }
   DType dtype() const { return dtype_; }
   int rank() const { return rank_; }
@@ -63,6 +87,7 @@ class Tensor {
   friend class Device;
   void* raw() const;
   std::shared_ptr<Buffer> buffer_;
+  std::shared_ptr<Buffer::Account> account_;
   int64_t offset_ = 0;
   DType dtype_ = DType::kF32;
   int rank_ = 0;

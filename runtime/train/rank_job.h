@@ -56,9 +56,9 @@ class RankJob {
   void reduce_weights_over_dp();
 
   JobConfig config_;
-  RankContext ctx_;
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<Device> device_;     // outlives everything that holds tensors
   std::shared_ptr<CommWorld> world_;
+  RankContext ctx_;
   std::unique_ptr<Model> model_;
   Loader loader_;
   Tensor divisor_, totals_, loss_, norm_sq_, clip_;
