@@ -7,7 +7,7 @@ namespace {
 
 // NULL for unknown, so that SQL aggregates skip it.
 void add_where(std::vector<Cell>& values, const Where& w) {
-  auto add = [&](int64_t v, bool known) { values.push_back(known ? Cell(v) : Cell()); };
+  auto add = [&](int64_t v, bool known) { known ? (void)values.emplace_back(v) : (void)values.emplace_back(); };
   add(w.step, w.step >= 0);
   add(w.layer, w.layer >= 0);
   add(w.microbatch, w.microbatch >= 0);
@@ -16,16 +16,24 @@ void add_where(std::vector<Cell>& values, const Where& w) {
 }
 
 Status save_finding(Store& store, const Finding& f, int64_t id) {
-  std::vector<Cell> values = {id, f.id, int64_t(f.root), f.caused_by ? Cell(int64_t(*f.caused_by)) : Cell(),
-                              int64_t(f.severity), f.confidence, format_rank_range(f.ranks),
-                              format_rank_range(f.waiting)};
-  values.push_back(f.group ? Cell(f.group->name) : Cell());
-  values.push_back(f.group ? Cell(format_rank_range(f.group->ranks)) : Cell());
-  values.push_back(f.seq ? Cell(*f.seq) : Cell());
-  values.push_back(f.op ? Cell(*f.op) : Cell());
+  std::vector<Cell> values;
+  auto add = [&](auto value) { values.emplace_back(std::move(value)); };
+  auto add_or_null = [&](const auto& value) { value ? (void)values.emplace_back(*value) : (void)values.emplace_back(); };
+  add(id);
+  add(f.id);
+  add(int64_t(f.root));
+  add_or_null(f.caused_by ? std::optional<int64_t>(*f.caused_by) : std::nullopt);
+  add(int64_t(f.severity));
+  add(f.confidence);
+  add(format_rank_range(f.ranks));
+  add(format_rank_range(f.waiting));
+  add_or_null(f.group ? std::optional(f.group->name) : std::nullopt);
+  add_or_null(f.group ? std::optional(format_rank_range(f.group->ranks)) : std::nullopt);
+  add_or_null(f.seq);
+  add_or_null(f.op);
   add_where(values, f.where);
-  for (const std::string* text : {&f.sentence, &f.fix, &f.would_raise_confidence}) values.push_back(*text);
-  values.push_back(f.first_ns);
+  for (const std::string* text : {&f.sentence, &f.fix, &f.would_raise_confidence}) add(*text);
+  add(f.first_ns);
   if (auto ok = store.run("INSERT INTO finding VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", values); !ok) return ok;
   for (size_t n = 0; n < f.evidence.size(); ++n) {
     const Evidence& e = f.evidence[n];
