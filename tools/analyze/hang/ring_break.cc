@@ -1,0 +1,46 @@
+// hang.ring_break: the hop at which a ring broke. FIFO transfers carry no tags, so the neighbour takes the next
+// layer's block for the missing one and the stall comes later; the place here is the missing hop.
+#include <algorithm>
+
+#include "tools/analyze/rules.h"
+
+namespace ringscope {
+
+Finding ring_break_finding(const TraceIndex& index, const ShortRing& ring) {
+  Finding f = make_finding("hang.ring_break");
+  f.ranks = ring.ranks;
+  f.group = group_ref(*ring.comm);
+  f.where = ring.where;
+  f.op = "send";
+  f.confidence = 0.97;
+  f.first_ns = index.step_ns(ring.ranks[0], ring.where.step);
+  const int rank = ring.ranks[0];
+  const auto self = std::find(f.group->ranks.begin(), f.group->ranks.end(), rank);
+  const int next = f.group->ranks[size_t(self - f.group->ranks.begin() + 1) % f.group->ranks.size()];
+  std::string counts;
+  for (const auto& [member, steps] : ring.steps)
+    counts += (counts.empty() ? "" : ", ") + std::string("rank ") + std::to_string(member) + " ran " +
+              std::to_string(steps);
+  f.sentence = "ring " + group_text(*f.group) + " broke at " + place_text(ring.where) + ": hop " +
+               std::to_string(rank) + "->" + std::to_string(next) + " is missing because " + ranks_text(ring.ranks) +
+               " left the ring early (attention steps, " + std::to_string(ring.expected) + " expected: " + counts +
+               "). A loop length taken from a local, unpadded sequence is the usual cause";
+  if (ring.waiting_op != kNoRow) {
+    const OpRow& op = index.view.ops[ring.waiting_op];
+    f.seq = int64_t(index.view.p2ps[op.p2p].seq);
+    if (op.enqueue_ns) f.first_ns = op.enqueue_ns;
+    f.evidence.push_back({0, "p2p", int64_t(op.p2p),
+                          "rank " + std::to_string(op.rank) + " receives hop " +
+                              std::to_string(ring.where.ring_step) + " as #" + std::to_string(*f.seq) +
+                              " from rank " + std::to_string(rank) + ", which sends no block of this pass for it"});
+  }
+  for (int64_t row : ring.plan_rows) {
+    const RingPlanRow& plan = index.view.ring_plans[size_t(row)];
+    f.evidence.push_back({0, "ring_plan", row,
+                          "rank " + std::to_string(plan.rank) + " ran " + std::to_string(plan.run_steps) + " of " +
+                              std::to_string(plan.expected_steps) + " steps"});
+  }
+  return f;
+}
+
+}  // namespace ringscope

@@ -1,0 +1,296 @@
+// race.read_before_arrival (RAW) and race.overwrite_before_read (WAR): happens-before over the recorded order of
+// one rank. Lanes are the rank's streams and its host; their vector clocks follow CUDA's rules:
+//   enqueue: the operation comes after everything the host has waited for, and after its stream's last operation
+//   record:  remembers the stream's clock at the call
+//   wait:    joins the remembered clock of the record it bound; a wait that bound none is a no-op
+//   host sync: the host joins the stream's clock
+// Two accesses that overlap, of which one is a transfer's write, must be ordered. The order of the calls, not of
+// the clock on the wall, decides, so a run that came out right still shows the race.
+//
+// Shadow memory: per buffer an ordered map of byte intervals, each with the last write and the reads since, one
+// per lane (FastTrack epochs). Cost: one map look-up per access for whole-buffer operations.
+#include <algorithm>
+#include <array>
+
+#include "tools/analyze/rules.h"
+
+namespace ringscope {
+namespace {
+
+struct Epoch {
+  uint32_t lane = 0, clock = 0;  // clock 0 = never
+  uint32_t op = kNoRow;
+};
+
+struct Cell {
+  uint64_t end = 0;
+  Epoch write;
+  std::vector<Epoch> reads;  // at most one a lane
+};
+
+using Shadow = std::map<uint64_t, Cell>;  // by first byte
+
+struct Pair {
+  uint32_t first = kNoRow, second = kNoRow;  // op rows, in host order
+  uint64_t buffer = 0, begin = 0, end = 0;
+};
+
+enum Hazard { kRaw = 0, kWar = 1, kHazards = 2 };
+
+// One kind of hazard over all ranks: the first pair is shown, the others are counted.
+struct Tally {
+  std::vector<int> ranks;
+  uint64_t count = 0;
+  Pair first;
+};
+
+const OpRow& transfer_of(const TraceView& view, Hazard hazard, const Pair& pair) {
+  return view.ops[hazard == kRaw ? pair.first : pair.second];
+}
+
+class RankRaces {
+ public:
+  RankRaces(const TraceIndex& index, int rank, std::array<Tally, kHazards>& tallies)
+      : index_(index), view_(index.view), rank_(rank), tallies_(tallies) {}
+
+  void run(size_t& next_access) {
+    const auto [begin, end] = index_.ops_of(rank_);
+    find_lanes(begin, end);
+    auto sync = std::lower_bound(view_.syncs.begin(), view_.syncs.end(), rank_,
+                                 [](const SyncRow& row, int rank) { return row.rank < rank; });
+    for (uint32_t row = begin; row < end; ++row) {
+      for (; sync != view_.syncs.end() && sync->rank == rank_ && sync->issue < view_.ops[row].issue; ++sync)
+        apply(*sync);
+      const uint32_t lane = enqueue(view_.ops[row]);
+      while (next_access < view_.accesses.size() && view_.accesses[next_access].op < row) ++next_access;
+      for (; next_access < view_.accesses.size() && view_.accesses[next_access].op == row; ++next_access)
+        touch(view_.accesses[next_access], row, lane);
+    }
+  }
+
+ private:
+  using Clock = std::vector<uint32_t>;
+
+  void find_lanes(uint32_t begin, uint32_t end) {
+    std::vector<uint32_t> streams;
+    for (uint32_t row = begin; row < end; ++row) streams.push_back(view_.ops[row].stream);
+    for (const SyncRow& sync : view_.syncs)
+      if (sync.rank == rank_) streams.push_back(sync.stream);
+    std::sort(streams.begin(), streams.end());
+    streams.erase(std::unique(streams.begin(), streams.end()), streams.end());
+    lanes_ = streams;
+    clocks_.assign(streams.size(), Clock(streams.size(), 0));
+    host_.assign(streams.size(), 0);
+  }
+
+  uint32_t lane_of(uint32_t stream) const {  // a handful of streams: a scan beats a table
+    uint32_t lane = 0;
+    while (lanes_[lane] != stream) ++lane;
+    return lane;
+  }
+
+  static void join(Clock& into, const Clock& from) {
+    for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
+  }
+
+  void apply(const SyncRow& sync) {
+    Clock& stream = clocks_[lane_of(sync.stream)];
+    switch (sync.kind) {
+      case SyncKind::kRecord:
+        join(stream, host_);
+        records_[sync.key] = stream;
+        break;
+      case SyncKind::kWait: {
+        if (sync.key == 0) break;
+        const auto record = records_.find(sync.key);
+        if (record != records_.end()) {
+          join(stream, record->second);
+        } else {  // the record is not in the trace: take it as late as possible, so that nothing is made up
+          for (const Clock& clock : clocks_) join(stream, clock);
+        }
+        break;
+      }
+      case SyncKind::kHostSync: join(host_, stream); break;
+    }
+  }
+
+  uint32_t enqueue(const OpRow& op) {
+    const uint32_t lane = lane_of(op.stream);
+    Clock& clock = clocks_[lane];
+    join(clock, host_);
+    ++clock[lane];
+    return lane;
+  }
+
+  bool ordered(const Epoch& before, uint32_t lane) const { return clocks_[lane][before.lane] >= before.clock; }
+
+  void touch(const AccessRow& access, uint32_t op, uint32_t lane) {
+    if (access.mode == AccessMode::kFree) {
+      shadows_.erase(access.buffer);
+      last_shadow_ = nullptr;
+      return;
+    }
+    if (access.end <= access.begin) return;
+    Shadow& shadow = shadow_of(access.buffer);
+    split(shadow, access.begin);
+    split(shadow, access.end);
+    const bool reads = access.mode != AccessMode::kWrite, writes = access.mode != AccessMode::kRead;
+    auto cell = shadow.lower_bound(access.begin);
+    uint64_t covered = access.begin;
+    while (cell != shadow.end() && cell->first < access.end) {
+      check(access, cell->first, cell->second, op, lane, reads, writes);
+      if (!writes) {
+        if (cell->first > covered) add_read(shadow, covered, cell->first, op, lane);
+        note_read(cell->second, op, lane);
+        covered = cell->second.end;
+        ++cell;
+      } else {
+        cell = shadow.erase(cell);  // one write covers the range: its cells become one
+      }
+    }
+    if (writes) {
+      Cell& whole = shadow[access.begin];
+      whole.end = access.end;
+      whole.write = {lane, clocks_[lane][lane], op};
+      whole.reads.clear();
+    } else if (covered < access.end) {
+      add_read(shadow, covered, access.end, op, lane);
+    }
+  }
+
+  Shadow& shadow_of(uint64_t buffer) {
+    if (buffer != last_buffer_ || !last_shadow_) {
+      last_shadow_ = &shadows_[buffer];
+      last_buffer_ = buffer;
+    }
+    return *last_shadow_;
+  }
+
+  static void split(Shadow& shadow, uint64_t at) {
+    auto after = shadow.upper_bound(at);
+    if (after == shadow.begin()) return;
+    auto cell = std::prev(after);
+    if (cell->first == at || cell->second.end <= at) return;
+    Cell tail = cell->second;
+    cell->second.end = at;
+    shadow.emplace_hint(after, at, std::move(tail));
+  }
+
+  void add_read(Shadow& shadow, uint64_t begin, uint64_t end, uint32_t op, uint32_t lane) {
+    Cell& cell = shadow[begin];
+    cell.end = end;
+    note_read(cell, op, lane);
+  }
+
+  void note_read(Cell& cell, uint32_t op, uint32_t lane) {
+    for (Epoch& read : cell.reads)
+      if (read.lane == lane) {
+        read = {lane, clocks_[lane][lane], op};
+        return;
+      }
+    cell.reads.push_back({lane, clocks_[lane][lane], op});
+  }
+
+  void check(const AccessRow& access, uint64_t begin, const Cell& cell, uint32_t op, uint32_t lane, bool reads,
+             bool writes) {
+    const uint64_t end = std::min(cell.end, access.end);
+    if (reads && cell.write.clock && cell.write.lane != lane && !ordered(cell.write, lane) &&
+        is_comm(view_.ops[cell.write.op]))
+      report(kRaw, {cell.write.op, op, access.buffer, begin, end});
+    if (!writes || !is_comm(view_.ops[op])) return;
+    for (const Epoch& read : cell.reads)
+      if (read.lane != lane && !ordered(read, lane)) report(kWar, {read.op, op, access.buffer, begin, end});
+  }
+
+  void report(Hazard hazard, const Pair& pair) {
+    Tally& tally = tallies_[hazard];
+    // Ranges of one pair of operations count once.
+    if (pair.first == last_.first && pair.second == last_.second) return;
+    last_ = pair;
+    ++tally.count;
+    if (tally.ranks.empty() || tally.ranks.back() != rank_) tally.ranks.push_back(rank_);
+    if (tally.first.first == kNoRow ||
+        earlier(transfer_of(view_, hazard, pair).where, transfer_of(view_, hazard, tally.first).where))
+      tally.first = pair;
+  }
+
+  const TraceIndex& index_;
+  const TraceView& view_;
+  int rank_;
+  std::array<Tally, kHazards>& tallies_;
+  std::vector<uint32_t> lanes_;  // stream ids
+  std::vector<Clock> clocks_;
+  Clock host_;
+  std::unordered_map<uint64_t, Clock> records_;
+  std::unordered_map<uint64_t, Shadow> shadows_;
+  uint64_t last_buffer_ = 0;
+  Shadow* last_shadow_ = nullptr;
+  Pair last_;
+};
+
+std::string site(const TraceIndex& index, uint32_t op_row) {
+  const OpRow& op = index.view.ops[op_row];
+  std::string text = std::string(index.view.text(op.name)) + " on " + index.stream_name(op.stream);
+  const std::string place = place_text(op.where);
+  return place.empty() ? text : text + " (" + place + ")";
+}
+
+Finding race_finding(const TraceIndex& index, Hazard hazard, const Tally& tally) {
+  const TraceView& view = index.view;
+  const Pair& pair = tally.first;
+  const OpRow &first = view.ops[pair.first], &second = view.ops[pair.second];
+  const OpRow& transfer = transfer_of(view, hazard, pair);
+  Finding f = make_finding(hazard == kRaw ? "race.read_before_arrival" : "race.overwrite_before_read");
+  f.ranks = tally.ranks;
+  sort_unique(f.ranks);
+  f.where = transfer.where;
+  f.first_ns = second.enqueue_ns;
+  f.confidence = 0.99;
+  const uint32_t transfer_row = uint32_t(&transfer - view.ops.data());
+  f.op = op_name(index, transfer_row);
+  const CommRow* comm = nullptr;
+  if (transfer.p2p != kNoRow) {
+    comm = index.comm(view.p2ps[transfer.p2p].comm);
+    f.seq = int64_t(view.p2ps[transfer.p2p].seq);
+  } else if (transfer.coll != kNoRow) {
+    comm = index.comm(view.colls[transfer.coll].comm);
+    f.seq = int64_t(view.colls[transfer.coll].seq);
+  }
+  if (comm) f.group = group_ref(*comm);
+
+  const BufferRow* buffer = index.buffer(pair.buffer);
+  const std::string memory = "bytes " + std::to_string(pair.begin) + "-" + std::to_string(pair.end - 1) + " of buffer " +
+                             (buffer && !buffer->name.empty() ? "'" + buffer->name + "'" : std::to_string(pair.buffer));
+  const std::string edge = "record an event on " + index.stream_name(first.stream) + " after " +
+                           std::string(view.text(first.name)) + ", wait for it on " +
+                           index.stream_name(second.stream) + " before " + std::string(view.text(second.name));
+  f.sentence = "on " + ranks_text(f.ranks) + " " + site(index, pair.second) +
+               (hazard == kRaw ? " reads " : " overwrites ") + memory + " while " + site(index, pair.first) +
+               (hazard == kRaw ? " may still be writing it" : " may still be reading it") +
+               ": nothing orders the two (first seen on rank " + std::to_string(first.rank) + ", " +
+               std::to_string(tally.count) + (tally.count == 1 ? " such pair)" : " such pairs)");
+  f.fix = edge;
+  f.evidence.push_back({0, "op", int64_t(pair.first), "first: " + site(index, pair.first)});
+  f.evidence.push_back({0, "op", int64_t(pair.second), "second, unordered: " + site(index, pair.second)});
+  return f;
+}
+
+}  // namespace
+
+std::vector<Finding> races(const TraceIndex& index) {
+  std::array<Tally, kHazards> tallies;
+  size_t next_access = 0;
+  int last = -1;
+  for (const OpRow& op : index.view.ops) {
+    if (op.rank == last) continue;
+    last = op.rank;
+    // A lost record may have been the wait that orders the two.
+    if (index.view.lossless(last)) RankRaces(index, last, tallies).run(next_access);
+  }
+  std::vector<Finding> found;
+  for (int hazard = 0; hazard < kHazards; ++hazard)
+    if (tallies[hazard].count) found.push_back(race_finding(index, Hazard(hazard), tallies[hazard]));
+  return found;
+}
+
+}  // namespace ringscope

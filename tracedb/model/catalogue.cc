@@ -1,0 +1,68 @@
+// The catalogue: every finding this version can give. Ids are stable and never reused; each has one page in
+// playbooks/. Sorted by id.
+#include <algorithm>
+#include <iterator>
+
+#include "tracedb/model/finding.h"
+
+namespace ringscope {
+namespace {
+
+constexpr CatalogueRow kRows[] = {
+    {"hang.cross_group_cycle", Severity::kError,
+     "ranks block each other in a circle because they run operations of two groups in different orders",
+     "run the operations of different groups in one order on every rank (TP, then CP, then DP)", false},
+    {"hang.dead_rank", Severity::kError, "a rank ended by itself while the others wait for it",
+     "fix what ended the rank; abort the communicators on errors so that the others stop as well", false},
+    {"hang.missing_rank", Severity::kError,
+     "a rank never called an operation that the other members of the group called",
+     "call the operation on every rank, unconditionally; pad or join where work is uneven", false},
+    {"hang.op_mismatch", Severity::kError,
+     "a rank called another operation, or one more, where its group agreed on something else",
+     "make all members of the group call the same operation; look for a condition that only this rank takes",
+     false},
+    {"hang.ring_break", Severity::kError,
+     "a rank left a ring pass early, so its neighbour waits for a block that is never sent",
+     "compute the number of ring steps from the group size on every rank, not from the local length; pad "
+     "sequences so that all shards are equal",
+     false},
+    {"hang.undecided", Severity::kWarning, "the run stalled and the evidence does not name a cause",
+     "record again with --trace and without losses, and give the traces of all ranks", false},
+    {"loss.per_rank_mean", Severity::kError,
+     "ranks divided their loss by their own token count and averaged the means",
+     "all-reduce the number of counted tokens over CP and DP and divide by that", false},
+    {"position.layout", Severity::kError,
+     "positions of one context-parallel layout were applied to data laid out in another",
+     "take positions from the same table that splits the tokens", false},
+    {"position.restart", Severity::kError, "positions applied on a shard restart at 0",
+     "add the shard's offset to the positions (or index the position table by global row)", false},
+    {"race.overwrite_before_read", Severity::kError,
+     "a transfer may overwrite a block that compute still reads (WAR)",
+     "record an event on the compute stream after the last read and make the transfer's stream wait for it",
+     false},
+    {"race.read_before_arrival", Severity::kError,
+     "compute reads a block that a transfer may still be writing (RAW)",
+     "record an event on the transfer's stream after the receive and make the compute stream wait for it",
+     false},
+    {"ring.step_count", Severity::kError, "ranks of one ring ran different numbers of attention steps",
+     "run group-size steps on every rank of the ring", false},
+    {"softmax.lse_merge", Severity::kError, "a merged log-sum-exp is not the log-sum-exp of its parts",
+     "merge with lse = logaddexp(a, b) and weights exp(lse_part - lse), for every part exactly once", false},
+    {"softmax.no_global_max", Severity::kError, "shards normalised against their own maximum",
+     "all-reduce the row maxima with MAX over the context-parallel group before exponentiating", false},
+    {"softmax.no_global_sum", Severity::kError, "denominators were not summed over the shards",
+     "all-reduce the row sums with SUM over the context-parallel group before dividing", false},
+    {"softmax.sum_for_max", Severity::kError, "row maxima were reduced with SUM where MAX belongs",
+     "pass MAX as the reduction of the maxima", false},
+};
+
+}  // namespace
+
+std::span<const CatalogueRow> catalogue() { return kRows; }
+
+const CatalogueRow* find_in_catalogue(std::string_view id) {
+  const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const CatalogueRow& r) { return r.id == id; });
+  return row == std::end(kRows) ? nullptr : row;
+}
+
+}  // namespace ringscope
