@@ -16,6 +16,11 @@
 #include "tracedb/import/spool/spool_import.h"
 #include "tracedb/spool/spool.h"
 
+#if defined(__SANITIZE_THREAD__)
+// The forked program starts a drainer of its own, which ThreadSanitizer refuses unless told otherwise.
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
+#endif
+
 namespace ringscope {
 namespace {
 

@@ -103,6 +103,7 @@ RingReader& RingReader::operator=(RingReader&& other) noexcept {
   std::swap(boot_id_, other.boot_id_);
   std::swap(thread_name_, other.thread_name_);
   std::swap(clock_, other.clock_);
+  std::swap(line_, other.line_);
   std::tie(capacity_, segment_records_, ring_first_, end_, ring_id_, rank_, pid_, tid_, token_, emits_, head_,
            reentered_, mode_, tick_kind_, ticks_per_ns_, clean_, loss_) =
       std::tie(other.capacity_, other.segment_records_, other.ring_first_, other.end_, other.ring_id_, other.rank_,
@@ -136,12 +137,9 @@ void RingReader::read_header(const RingHeader& h) {
   loss_.first_ticks = h.first_drop_ticks.load();
   loss_.last_ticks = h.last_drop_ticks.load();
   const uint64_t count = std::min<uint64_t>(h.clock_count.load(std::memory_order_acquire), kClockSamples);
-  for (uint64_t i = 0; i < count; ++i) {
-    const Clock c{h.clock[i].realtime_ns.load(), h.clock[i].monotonic_ns.load(), h.clock[i].ticks.load()};
-    const bool later = clock_.empty() ||
-                       (c.ticks > clock_.back().ticks && c.monotonic_ns > clock_.back().monotonic_ns);
-    if (later) clock_.push_back(c);
-  }
+  for (uint64_t i = 0; i < count; ++i)
+    clock_.push_back({h.clock[i].realtime_ns.load(), h.clock[i].monotonic_ns.load(), h.clock[i].ticks.load()});
+  line_ = std::make_shared<ClockLine>(clock_, ticks_per_ns_);
 }
 
 const uint64_t* RingReader::at(uint64_t seq) const {
@@ -214,22 +212,29 @@ void RingReader::for_each(uint64_t from, const std::function<void(const Group&)>
   }
 }
 
-int64_t RingReader::to_ns(uint64_t ticks) const {
-  if (ticks == 0 || clock_.empty()) return 0;
-  const int64_t epoch = clock_.front().realtime_ns - clock_.front().monotonic_ns;
-  // The piece that holds it; before the first and behind the last the nearest piece is carried on.
-  auto next = std::upper_bound(clock_.begin(), clock_.end(), ticks,
-                               [](uint64_t t, const Clock& c) { return t < c.ticks; });
-  size_t piece = next == clock_.begin() ? 0 : size_t(next - clock_.begin()) - 1;
-  double ns_per_tick = 1 / ticks_per_ns_;
-  if (clock_.size() > 1) {
-    piece = std::min(piece, clock_.size() - 2);
-    const Clock &a = clock_[piece], &b = clock_[piece + 1];
-    // A short piece says less about the rate than the calibration does.
-    if (b.monotonic_ns - a.monotonic_ns > 100'000'000)
-      ns_per_tick = double(b.monotonic_ns - a.monotonic_ns) / double(b.ticks - a.ticks);
+ClockLine::ClockLine(std::vector<Sample> samples, double ticks_per_ns) : ticks_per_ns_(ticks_per_ns) {
+  std::sort(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) { return a.ticks < b.ticks; });
+  for (const Sample& s : samples) {
+    const bool far = knots_.empty() || (s.ticks > knots_.back().ticks &&
+                                        s.monotonic_ns - knots_.back().monotonic_ns >= kShortestPieceNs);
+    if (far) knots_.push_back(s);
   }
-  const Clock& base = clock_[piece];
+}
+
+int64_t ClockLine::to_ns(uint64_t ticks) const {
+  if (ticks == 0 || knots_.empty()) return 0;
+  const int64_t epoch = knots_.front().realtime_ns - knots_.front().monotonic_ns;
+  // The piece that holds it; before the first and behind the last the nearest piece is carried on.
+  const auto next = std::upper_bound(knots_.begin(), knots_.end(), ticks,
+                                     [](uint64_t t, const Sample& s) { return t < s.ticks; });
+  size_t piece = next == knots_.begin() ? 0 : size_t(next - knots_.begin()) - 1;
+  double ns_per_tick = 1 / ticks_per_ns_;
+  if (knots_.size() > 1) {
+    piece = std::min(piece, knots_.size() - 2);
+    const Sample &a = knots_[piece], &b = knots_[piece + 1];
+    ns_per_tick = double(b.monotonic_ns - a.monotonic_ns) / double(b.ticks - a.ticks);
+  }
+  const Sample& base = knots_[piece];
   return epoch + base.monotonic_ns + int64_t(double(int64_t(ticks - base.ticks)) * ns_per_tick);
 }
 
@@ -289,6 +294,25 @@ Listing list_spool(const std::string& dir) {
 
 }  // namespace
 
+namespace {
+
+// One time line for the rings of each process.
+void share_clocks(std::vector<RingReader>& rings) {
+  std::unordered_map<uint64_t, std::vector<ClockLine::Sample>> samples;
+  for (const RingReader& ring : rings) {
+    auto& all = samples[ring.process_token()];
+    all.insert(all.end(), ring.clock().begin(), ring.clock().end());
+  }
+  std::unordered_map<uint64_t, std::shared_ptr<const ClockLine>> lines;
+  for (RingReader& ring : rings) {
+    auto& line = lines[ring.process_token()];
+    if (!line) line = std::make_shared<ClockLine>(samples[ring.process_token()], ring.ticks_per_ns());
+    ring.share_clock(line);
+  }
+}
+
+}  // namespace
+
 bool is_spool(const std::string& dir) {
   std::error_code error;
   if (!std::filesystem::is_directory(dir, error)) return false;
@@ -322,6 +346,7 @@ Result<SpoolContents> read_spool(const std::string& dir) {
   std::sort(contents.rings.begin(), contents.rings.end(), [](const RingReader& a, const RingReader& b) {
     return std::make_tuple(a.rank(), a.start_ns(), a.ring_id()) < std::make_tuple(b.rank(), b.start_ns(), b.ring_id());
   });
+  share_clocks(contents.rings);
   return contents;
 }
 

@@ -14,7 +14,6 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <x86intrin.h>
 #endif
 
 namespace ringscope {
@@ -95,14 +94,6 @@ bool tsc_is_invariant() {
 #endif
 }
 
-uint64_t read_ticks(TickKind kind) {
-#if defined(__x86_64__)
-  if (kind == TickKind::kTsc) return __rdtsc();
-#endif
-  (void)kind;
-  return uint64_t(clock_ns(CLOCK_MONOTONIC));
-}
-
 double measure_ticks_per_ns(TickKind kind) {
   if (kind == TickKind::kMonotonic) return 1;
   // 1 ms against an uncertainty of some 50 ns a side: 1e-4, good enough until the first full second is sampled.
@@ -152,8 +143,7 @@ Ring* Ring::create(const RingOptions& options, int* error) {
   ring->slots_ = reinterpret_cast<Slot*>(static_cast<char*>(map) + kSpoolHeaderBytes);
   ring->mask_ = options.capacity - 1;
   ring->stream_ = options.mode == SpoolMode::kStream;
-  ring->tsc_ = options.tick_kind == TickKind::kTsc;
-  ring->room_until_ = options.capacity + 1;
+  ring->room_until_ = ring->stream_ ? options.capacity + 1 : ~uint64_t(0);
   RingHeader& h = *ring->header_;
   h.version = kSpoolVersion;
   h.record_bytes = kRecordBytes;

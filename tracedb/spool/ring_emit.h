@@ -1,7 +1,23 @@
 // The hot path of a ring, inline. Included by spool.h.
 #pragma once
 
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
 namespace ringscope {
+
+inline uint64_t read_ticks(TickKind kind) {
+#if defined(__x86_64__)
+  if (kind == TickKind::kTsc) [[likely]] return __rdtsc();
+#endif
+  (void)kind;
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return uint64_t(now.tv_sec) * 1'000'000'000 + uint64_t(now.tv_nsec);
+}
 
 inline bool Ring::emit(uint64_t ticks, uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t* payload,
                        int n_words) {
@@ -11,7 +27,7 @@ inline bool Ring::emit(uint64_t ticks, uint16_t kind, uint16_t flags, uint16_t l
   constexpr auto kRelease = std::memory_order_release;
   header_->emits.store(++emits_, kRelease);
   const uint64_t slots = n_words > kPayloadWords ? 2 : 1;
-  if (stream_ && next_ + slots > room_until_) {
+  if (next_ + slots > room_until_) [[unlikely]] {  // flight mode has room without end
     room_until_ = header_->tail.load(std::memory_order_acquire) + mask_ + 2;
     if (next_ + slots > room_until_) {
       if (header_->dropped.load(kRelaxed) == 0) header_->first_drop_ticks.store(ticks, kRelaxed);
@@ -28,7 +44,7 @@ inline bool Ring::emit(uint64_t ticks, uint16_t kind, uint16_t flags, uint16_t l
     slot.word[2].store(word2, kRelease);
     for (int i = 0; i < kPayloadWords; ++i) slot.word[3 + i].store(i < count ? words[i] : 0, kRelease);
   };
-  if (slots == 1) {
+  if (slots == 1) [[likely]] {
     fill(first, meta, payload, n_words);
     first.word[0].store(next_, kRelease);
   } else {

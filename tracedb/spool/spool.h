@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -109,14 +110,13 @@ class Ring {
 
   RingHeader& header() { return *header_; }
   uint32_t id() const { return header_->ring_id; }
-  bool reading_tsc() const { return tsc_; }
 
  private:
   Ring() = default;
   RingHeader* header_ = nullptr;
   Slot* slots_ = nullptr;
   uint64_t mask_ = 0, next_ = 1, emits_ = 0, room_until_ = 0;
-  bool stream_ = false, tsc_ = false;
+  bool stream_ = false;
   int segment_fd_ = -1;
 };
 
@@ -155,10 +155,25 @@ class SizeLimitGuard {
 };
 
 bool tsc_is_invariant();
-uint64_t read_ticks(TickKind kind);
+inline uint64_t read_ticks(TickKind kind);
 double measure_ticks_per_ns(TickKind kind);  // takes about a millisecond for the TSC
 
 // --- recovery ---------------------------------------------------------------------------------------------
+
+// Ticks to ns on the job's time line: CLOCK_REALTIME of the first sample, carried on by the monotonic clock, so
+// that it never jumps; piecewise linear between samples at least kShortestPieceNs apart (a shorter piece says less
+// about the rate than the calibration does). All rings of a process share one, so that their order agrees.
+class ClockLine {
+ public:
+  struct Sample { int64_t realtime_ns, monotonic_ns; uint64_t ticks; };
+  static constexpr int64_t kShortestPieceNs = 100'000'000;
+  ClockLine(std::vector<Sample> samples, double ticks_per_ns);
+  int64_t to_ns(uint64_t ticks) const;  // 0 for 0, and without any sample
+
+ private:
+  std::vector<Sample> knots_;
+  double ticks_per_ns_;
+};
 
 struct RingLoss {
   uint64_t recovered = 0;   // groups
@@ -205,10 +220,11 @@ class RingReader {
   const std::string& path() const { return path_; }
   int64_t start_ns() const { return clock_.empty() ? 0 : clock_.front().realtime_ns; }
 
-  struct Clock { int64_t realtime_ns, monotonic_ns; uint64_t ticks; };
-  const std::vector<Clock>& clock() const { return clock_; }
-  // CLOCK_REALTIME ns of the first sample, carried on by the monotonic clock: never jumps.
-  int64_t to_ns(uint64_t ticks) const;
+  const std::vector<ClockLine::Sample>& clock() const { return clock_; }
+  double ticks_per_ns() const { return ticks_per_ns_; }
+  // By this ring's own samples, or by its process's once read_spool() has shared them.
+  int64_t to_ns(uint64_t ticks) const { return line_->to_ns(ticks); }
+  void share_clock(std::shared_ptr<const ClockLine> line) { line_ = std::move(line); }
 
   // Every valid group with seq >= from, in order. Losses are those of the whole ring.
   void for_each(uint64_t from, const std::function<void(const Group&)>& visit) const;
@@ -222,7 +238,6 @@ class RingReader {
   const uint64_t* at(uint64_t seq) const;  // nullptr: not there
   bool group_at(uint64_t seq, Group& group) const;
   std::string path_;
-  int map_fd_ = -1;
   const uint64_t* ring_ = nullptr;     // mapped slots
   const uint64_t* segment_ = nullptr;  // mapped segment
   void* ring_map_ = nullptr;
@@ -237,7 +252,8 @@ class RingReader {
   double ticks_per_ns_ = 1;
   bool clean_ = false;
   std::string host_, boot_id_, thread_name_;
-  std::vector<Clock> clock_;
+  std::vector<ClockLine::Sample> clock_;
+  std::shared_ptr<const ClockLine> line_;
   RingLoss loss_;
 };
 

@@ -1,6 +1,9 @@
 // What follows from the rows once they are all there: order, matches, ring steps, indexes.
 #include <sqlite3.h>
 
+#include <cstdint>
+#include <utility>
+
 #include "tracedb/store/schema.h"
 #include "tracedb/store/statement.h"
 #include "tracedb/store/store.h"
@@ -10,15 +13,18 @@ namespace {
 
 // A first import writes rows in order; a later one (more of the same spool, another rank) may not.
 Status restore_order(Store& store, const std::string& table) {
-  int64_t misplaced = 0;
+  bool in_order = true;
   {
-    Statement s(store.handle(), "SELECT count(*) FROM (SELECT rank, issue, id, lag(rank) OVER w AS r, lag(issue) OVER w "
-                                "AS i, row_number() OVER w AS n FROM " + table +
-                                " WINDOW w AS (ORDER BY id)) WHERE (r, i) > (rank, issue) OR n <> id");
-    if (s.step()) misplaced = s.integer(0);
+    Statement s(store.handle(), "SELECT id, rank, issue FROM " + table + " ORDER BY id");
+    std::pair<int64_t, int64_t> last{INT64_MIN, INT64_MIN};
+    for (int64_t id = 1; in_order && s.step(); ++id) {
+      const std::pair<int64_t, int64_t> here{s.integer(1), s.integer(2)};
+      in_order = s.integer(0) == id && last <= here;
+      last = here;
+    }
     if (auto ok = s.status(store.path()); !ok) return ok;
   }
-  if (misplaced == 0) return {};
+  if (in_order) return {};
   return store.exec("CREATE TEMP TABLE in_order AS SELECT * FROM " + table + " ORDER BY rank, issue, id;"
                     "UPDATE in_order SET id = rowid;"
                     "DELETE FROM " + table + ";INSERT INTO " + table + " SELECT * FROM in_order ORDER BY rowid;"

@@ -307,7 +307,7 @@ class SpoolImport {
                std::string(ring.tick_kind() == TickKind::kTsc ? "tsc" : "monotonic"), int64_t(ring.clean()),
                ring.start_ns()});
     write_now("DELETE FROM clock_sync WHERE process = ? AND ring = ?", {token, id});
-    for (const RingReader::Clock& c : ring.clock())
+    for (const ClockLine::Sample& c : ring.clock())
       write_now("INSERT INTO clock_sync VALUES(?, ?, ?, ?, ?)",
                 {token, id, int64_t(c.ticks), c.monotonic_ns, c.realtime_ns});
     const RingLoss loss = ring.loss();
