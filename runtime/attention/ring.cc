@@ -129,7 +129,7 @@ Tensor RingAttention::forward(const Tensor& q, const Tensor& kv, const Attention
   Tensor held = kv;
   for (int t = 0; t < steps; ++t) {
     ScopedWhere place(device_, [&](Where& w) { w.ring_step = int16_t(t); });
-    nvtx::ScopedRange range("ring.step", device_.where().pack(), uint64_t(held.bytes()));
+    nvtx::Range range("ring.step", device_.where(), uint64_t(held.bytes()));
     Event recv_done;
     if (t + 1 < steps) recv_done = exchange_kv(t, held, kv_ready, compute_done);
     attend(t, q, held, batch, saved);
@@ -174,7 +174,7 @@ AttentionGrad RingAttention::backward(const Tensor& d_o, const AttentionBatch& b
   Tensor held = kv;
   for (int t = 0; t < size_; ++t) {
     ScopedWhere place(device_, [&](Where& w) { w.ring_step = int16_t(t); });
-    nvtx::ScopedRange range("ring.step", device_.where().pack(), uint64_t(held.bytes()));
+    nvtx::Range range("ring.step", device_.where(), uint64_t(held.bytes()));
     Event recv_done;
     if (t + 1 < size_) recv_done = exchange_kv(t, held, kv_ready, compute_done);
 

@@ -41,13 +41,19 @@ Tensor Block::add(const Tensor& a, const Tensor& b, const char* name) {
   return sum;
 }
 
+AttentionBatch Block::attention_batch(const ModelBatch& batch) const {
+  AttentionBatch own = batch.attention;
+  own.dropout.layer = layer_;
+  return own;
+}
+
 Tensor Block::attend(const Tensor& x, const ModelBatch& batch, BlockSaved& saved) {
   Device& device = *ctx_.device;
   const Tensor qkv = qkv_.forward(x, "attention.in_ag");
   Tensor q = ctx_.allocate({batch.tokens, heads_q_, dim_}, "attention.q");
   Tensor kv = ctx_.allocate({2, batch.tokens, heads_kv_, dim_}, "attention.kv");
   kernels::split_qkv(device, *ctx_.compute, qkv, heads_q_, heads_kv_, rope_base_, batch.position, q, kv);
-  const Tensor o = attention_.forward(q, kv, batch.attention, saved.attention);
+  const Tensor o = attention_.forward(q, kv, attention_batch(batch), saved.attention);
   return out_.forward(o.reshape({batch.tokens, heads_q_ * dim_}), "attention.out_reduce");
 }
 
@@ -55,7 +61,7 @@ Tensor Block::attend_backward(const Tensor& dy, const ModelBatch& batch, const B
   Device& device = *ctx_.device;
   const Tensor o = saved.attention.o.reshape({batch.tokens, heads_q_ * dim_});
   const Tensor d_o = out_.backward(dy, o, "attention.dout_gather").reshape({batch.tokens, heads_q_, dim_});
-  const AttentionGrad grad = attention_.backward(d_o, batch.attention, saved.attention);
+  const AttentionGrad grad = attention_.backward(d_o, attention_batch(batch), saved.attention);
   Tensor dqkv = ctx_.allocate({batch.tokens, (heads_q_ + 2 * heads_kv_) * dim_}, "attention.dqkv");
   kernels::join_qkv(device, *ctx_.compute, grad.dq, grad.dkv, rope_base_, batch.position, dqkv);
   return qkv_.backward(dqkv, saved.norm1.y, "attention.in_ag_again", "attention.din_reduce");

@@ -24,6 +24,7 @@ class Block {
 
  private:
   Block(RankContext&, ParameterStore&, Attention&, int layer, const LayerNames&);
+  AttentionBatch attention_batch(const ModelBatch&) const;  // with this layer's dropout key
   Tensor attend(const Tensor& x, const ModelBatch&, BlockSaved&);
   Tensor attend_backward(const Tensor& dy, const ModelBatch&, const BlockSaved&);
   Tensor mlp(const Tensor& x, const ModelBatch&, BlockSaved&);
