@@ -112,7 +112,7 @@ Result<Store> Store::create(const std::string& path) {
   Store store;
   store.impl_->path = path;
   sqlite3*& db = store.impl_->db;
-  if (sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr) != SQLITE_OK)
+  if (sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr) != SQLITE_OK)
     return tl::unexpected(sqlite_error(path, db));
   // Page size before the first write; EXCLUSIVE keeps the WAL index out of shared memory.
   std::string setup = "PRAGMA page_size=32768;PRAGMA locking_mode=EXCLUSIVE;PRAGMA journal_mode=WAL;"
@@ -132,7 +132,7 @@ Result<Store> Store::open(const std::string& path) {
   Store store;
   store.impl_->path = path;
   sqlite3*& db = store.impl_->db;
-  if (sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READONLY, nullptr) != SQLITE_OK)
+  if (sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, nullptr) != SQLITE_OK)
     return tl::unexpected(sqlite_error(path, db));
   sqlite3_busy_timeout(db, 2000);
   if (auto ok = check_version(path, db); !ok) return tl::unexpected(ok.error());
@@ -144,7 +144,7 @@ Result<Store> Store::open_writable(const std::string& path) {
   Store store;
   store.impl_->path = path;
   sqlite3*& db = store.impl_->db;
-  if (sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READWRITE, nullptr) != SQLITE_OK)
+  if (sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr) != SQLITE_OK)
     return tl::unexpected(sqlite_error(path, db));
   sqlite3_busy_timeout(db, 2000);
   if (auto ok = check_version(path, db); !ok) return tl::unexpected(ok.error());
