@@ -46,13 +46,17 @@ struct FaultRow {            // one line of `ringscope faults`
 std::span<const FaultRow> fault_rows();
 const FaultRow* find_fault(std::string_view name);
 
-// NAME[:key=value,...]. Defaults: rank 1, layer 0, step 1, ring_step last. Unknown names and keys: kUsage with
-// the nearest known one.
+// NAME[:key=value,...]. Unknown names and keys, and keys that the fault does not have: kUsage with the nearest
+// known one. Not given: rank 1, layer 0, step 1 for a bug of one rank at one place; a bug that sits in the code
+// of every rank and layer (softmax, merge, positions, mean) is everywhere unless narrowed; every ring step.
 struct FaultPlan {
   FaultId id = FaultId::kNone;
   int rank = 1, layer = 0, step = 1, ring_step = -1;
+  bool rank_given = false, layer_given = false;  // written in the text, not defaults
 
   // Does this rank, at this place, do the wrong thing? Place parts that the fault does not name match any.
+  // One-time bugs (early exit, wrong or skipped operation, exit, exchanged order) hit at exactly `step`; bugs that
+  // stay in the program (races, softmax, merge, positions, mean) hit from `step` onwards.
   bool hits(FaultId asked, int at_rank, const Where& where) const;
 };
 Result<FaultPlan> parse_fault(std::string_view text);

@@ -1,0 +1,93 @@
+#include "runtime/fault/fault.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "tracedb/base/nearest.h"
+
+namespace ringscope {
+namespace {
+
+std::vector<std::string_view> split(std::string_view text, char at) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(at, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+// How a fault compares the place with the plan.
+struct Rule {
+  bool rank = true;           // one rank only; false = every rank unless rank= was given
+  bool layer = true;          // one layer only; false = every layer unless layer= was given
+  bool from_step = true;      // from `step` onwards; false = at `step` only
+};
+
+Rule rule_of(FaultId id) {
+  switch (id) {
+    case FaultId::kRingEarlyExit:
+    case FaultId::kOpMismatch:
+    case FaultId::kSkipAllReduce:
+    case FaultId::kRankExit: return {true, true, false};
+    case FaultId::kCrossGroupOrder: return {false, false, false};  // the call site picks the diagonal
+    case FaultId::kCrossGroupOrderOne: return {true, false, false};
+    case FaultId::kRingBufferReuse:
+    case FaultId::kRingUseBeforeArrival: return {true, true, true};
+    default: return {false, false, true};
+  }
+}
+
+Result<int> number(std::string_view key, std::string_view value) {
+  int out = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out);
+  if (error != std::errc() || end != value.data() + value.size() || out < 0)
+    return usage_error(fmt::format("fault key {}={} is not a number: use 0 or more", key, value));
+  return out;
+}
+
+}  // namespace
+
+bool FaultPlan::hits(FaultId asked, int at_rank, const Where& where) const {
+  if (asked != id || id == FaultId::kNone) return false;
+  const Rule rule = rule_of(id);
+  if ((rule.rank || rank_given) && at_rank != rank) return false;
+  if ((rule.layer || layer_given) && where.layer != layer) return false;
+  if (ring_step >= 0 && where.ring_step != ring_step) return false;
+  return rule.from_step ? where.step >= step : where.step == step;
+}
+
+Result<FaultPlan> parse_fault(std::string_view text) {
+  const size_t colon = std::min(text.find(':'), text.size());
+  const std::string_view name = text.substr(0, colon);
+  const FaultRow* row = find_fault(name);
+  if (!row) {
+    std::vector<std::string_view> names;
+    for (const FaultRow& r : fault_rows()) names.push_back(r.name);
+    return usage_error(fmt::format("unknown fault '{}'{}", name, did_you_mean(name, names)));
+  }
+  FaultPlan plan;
+  plan.id = row->id;
+  if (colon == text.size()) return plan;
+  const std::vector<std::string_view> keys = split(row->keys, ',');
+  for (std::string_view pair : split(text.substr(colon + 1), ',')) {
+    const size_t equals = std::min(pair.find('='), pair.size());
+    const std::string_view key = pair.substr(0, equals);
+    if (std::find(keys.begin(), keys.end(), key) == keys.end())
+      return usage_error(fmt::format("fault {} has no key '{}': use {}{}", name, key, fmt::join(keys, ", "),
+                                     did_you_mean(key, keys)));
+    const auto value = number(key, equals == pair.size() ? "" : pair.substr(equals + 1));
+    if (!value) return tl::unexpected(value.error());
+    if (key == "rank") plan.rank = *value, plan.rank_given = true;
+    if (key == "layer") plan.layer = *value, plan.layer_given = true;
+    if (key == "step") plan.step = *value;
+    if (key == "ring_step") plan.ring_step = *value;
+  }
+  return plan;
+}
+
+}  // namespace ringscope
