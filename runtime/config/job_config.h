@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,9 @@ struct JobConfig {
   uint64_t turns_seed = 0;
   FaultPlan fault;
 
+  // How the config came about: a named parallel size resets the others to 1 (apply_json, apply_flag).
+  bool sizes_named = false, sequence_parallel_named = false;
+
   int world() const { return tp * cp * dp * pp; }
 };
 
@@ -77,7 +81,6 @@ struct JobConfig {
 // synonyms (sequence_parallel, context_parallel_size, tensor_model_parallel_size, pipeline_model_parallel_size,
 // data_parallel_size, seq_length, micro_batch_size, global_batch_size, attention_backend, use_ring_attention,
 // ring_attention_comm_overlap). As soon as one parallel size is named, the sizes not named are 1.
-// `named_sizes` tells the caller whether any was.
 Status apply_json(JobConfig& config, std::string_view json_text, std::string_view source_name);
 
 // Overlays one flag by its long name without dashes, "tensor-model-parallel-size", value as typed. kUsage for an
