@@ -2,40 +2,43 @@
 // so no position differs. It is accused only when it is known to have passed the place (its host issued a call
 // that others issue after the missing one) or to have ended normally.
 #include <algorithm>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "tools/analyze/rules.h"
 
 namespace ringscope {
 namespace {
 
-// A call by what it is, whatever the group's members: axis, name, place, direction.
+// An operation by what it is, whatever the group's members: axis, name, place, direction.
 uint64_t identity(const TraceIndex& index, const OpRow& op) {
-  uint32_t comm = 0;
-  uint64_t what = 0;
+  const CommRow* comm = nullptr;
+  uint64_t what = 128 + uint64_t(op.kind);
   if (op.coll != kNoRow) {
-    comm = index.view.colls[op.coll].comm;
+    comm = index.comm(index.view.colls[op.coll].comm);
     what = uint64_t(index.view.colls[op.coll].func);
-  } else {
-    comm = index.view.p2ps[op.p2p].comm;
+  } else if (op.p2p != kNoRow) {
+    comm = index.comm(index.view.p2ps[op.p2p].comm);
     what = 64 + uint64_t(index.view.p2ps[op.p2p].direction);
   }
-  const CommRow* row = index.comm(comm);
   uint64_t h = op.where.pack() * 0x9E3779B97F4A7C15ull;
-  h ^= (uint64_t(op.name) << 20 | what << 8 | (row ? uint64_t(row->axis) : 255)) * 0xBF58476D1CE4E5B9ull;
+  h ^= (uint64_t(op.name) << 20 | what << 8 | (comm ? uint64_t(comm->axis) : 255)) * 0xBF58476D1CE4E5B9ull;
   return h ^ h >> 31;
 }
 
-bool has_rows(const OpRow& op) { return is_comm(op) && (op.coll != kNoRow || op.p2p != kNoRow); }
-
+// Did `rank` issue something that the owner of `others_op` issued only after it? Operations of one identity are
+// counted, so one that also runs before the missing call proves nothing.
 bool passed(const TraceIndex& index, int rank, uint32_t others_op) {
-  std::unordered_set<uint64_t> made;
+  std::unordered_map<uint64_t, int> made, seen;
   const auto [begin, end] = index.ops_of(rank);
-  for (uint32_t row = begin; row < end; ++row)
-    if (has_rows(index.view.ops[row])) made.insert(identity(index, index.view.ops[row]));
-  const uint32_t last = index.ops_of(index.view.ops[others_op].rank).second;
-  for (uint32_t row = others_op + 1; row < last; ++row)
-    if (has_rows(index.view.ops[row]) && made.contains(identity(index, index.view.ops[row]))) return true;
+  for (uint32_t row = begin; row < end; ++row) ++made[identity(index, index.view.ops[row])];
+  const auto [first, last] = index.ops_of(index.view.ops[others_op].rank);
+  for (uint32_t row = first; row < last; ++row) {
+    const uint64_t id = identity(index, index.view.ops[row]);
+    const int nth = ++seen[id];
+    if (row <= others_op) continue;
+    const auto found = made.find(id);
+    if (found != made.end() && found->second >= nth) return true;
+  }
   return false;
 }
 
