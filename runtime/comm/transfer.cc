@@ -6,6 +6,8 @@
 namespace ringscope {
 namespace {
 
+constexpr int64_t kTaken = -1;  // Segment::bytes of a posted segment that was read whole
+
 // Uniform in [0, 1) from the link's seed and a counter (splitmix64).
 double uniform(uint64_t seed, uint64_t counter) {
   uint64_t x = seed + (counter + 1) * 0x9E3779B97F4A7C15ull;
@@ -39,6 +41,7 @@ bool can_move(const FifoSet& set, const std::vector<Transfer>& transfers, const 
     return t.posted == 0;  // not posted yet; later it only waits for the reader
   }
   if (t.fifo->segments.empty() || !t.fifo->segments.front().ready) return false;
+  if (t.fifo->segments.front().bytes == kTaken) return false;  // its sender has yet to remove it
   const int64_t at = t.fifo->segments.front().available_ns;
   if (at <= now) return true;
   wake_ns = wake_ns == 0 ? at : std::min(wake_ns, at);
@@ -87,7 +90,7 @@ void receive_segment(FifoSet& set, Transfer& t) {
     t.moved += bytes;
     segment->taken += bytes;
     if (segment->taken < segment->bytes) return;
-    if (segment->posted) segment->bytes = -1;  // the sender removes it: its memory is its own again
+    if (segment->posted) segment->bytes = kTaken;  // the sender removes it: its memory is its own again
     else t.fifo->segments.pop_front();
   });
 }
@@ -95,7 +98,7 @@ void receive_segment(FifoSet& set, Transfer& t) {
 // k = 0: a sender is done when its posted segment was taken whole. Inside the lock.
 bool posted_taken(const Transfer& t) {
   return t.sending && t.posted == t.bytes && t.posted > 0 && !t.done() && !t.fifo->segments.empty() &&
-         t.fifo->segments.front().bytes == -1 && t.fifo->segments.front().posted == t.data;
+         t.fifo->segments.front().bytes == kTaken && t.fifo->segments.front().posted == t.data;
 }
 
 }  // namespace

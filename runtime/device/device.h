@@ -135,8 +135,8 @@ class Device {
   friend class Buffer;
   void launch_closure(Stream&, const char* name, std::span<const Tensor> reads, std::span<const Tensor> writes,
                       std::function<void()> fn);
-  void on_free(Buffer&);     // the host let go: accounting
-  void on_unused(Buffer&);   // nothing names the memory any more
+  void on_free(const Buffer::Account&);  // the host let go
+  void on_unused(Buffer&);               // nothing names the memory any more
   void worker(Stream::State& state, int stream_id, std::string name);
   void push(Stream&, StreamOp op);
   void retire(Stream&);

@@ -28,8 +28,11 @@ class Buffer {
   ~Buffer();
 
   struct Account {
-    Buffer* buffer;
-    explicit Account(Buffer* b) : buffer(b) {}
+    Device* device;
+    uint64_t id;
+    int64_t bytes;
+    MemCategory category;
+    explicit Account(const Buffer& b) : device(b.device_), id(b.id_), bytes(b.bytes_), category(b.category_) {}
     Account(const Account&) = delete;
     ~Account();
   };

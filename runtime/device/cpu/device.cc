@@ -29,7 +29,7 @@ struct Stream::State {
 };
 
 Buffer::~Buffer() { device_->on_unused(*this); }
-Buffer::Account::~Account() { buffer->device_->on_free(*buffer); }
+Buffer::Account::~Account() { device->on_free(*this); }
 
 Device::Device(Sched& sched, int rank, int world)
     : sched_(sched), rank_(rank), world_(world), memory_(std::make_unique<DeviceMemory>()) {}
@@ -137,14 +137,14 @@ Tensor Device::allocate(DType dtype, std::initializer_list<int64_t> shape, MemCa
     record.where = where_.pack();
     emit(RecordKind::kBufferAlloc, record);
   }
-  tensor.account_ = std::make_shared<Buffer::Account>(buffer.get());
+  tensor.account_ = std::make_shared<Buffer::Account>(*buffer);
   tensor.buffer_ = std::move(buffer);
   return tensor;
 }
 
-void Device::on_free(Buffer& buffer) {
-  emit(RecordKind::kBufferFree, BufferFreeRecord{buffer.id_});
-  memory_->release_account(buffer.bytes_, buffer.category_);
+void Device::on_free(const Buffer::Account& account) {
+  emit(RecordKind::kBufferFree, BufferFreeRecord{account.id});
+  memory_->release_account(account.bytes, account.category);
 }
 void Device::on_unused(Buffer& buffer) { memory_->give_back(buffer.base_, buffer.bytes_); }
 
