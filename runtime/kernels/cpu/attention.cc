@@ -92,7 +92,7 @@ void flash_forward(Device& device, Stream& stream, const Tensor& q, const Tensor
       f.o = o.data<T>();
       f.lse = lse.data<double>();
       f.m = m.data<double>();
-      run(f, scratch<T>(flash::scratch_elements(f.d)));
+      run(f, scratch<T>(flash::scratch_elements(f.tk, f.d)));
     });
   });
 }
@@ -104,7 +104,7 @@ void score_max(Device& device, Stream& stream, const Tensor& q, const Tensor& kv
       using T = decltype(zero);
       flash::Forward<T> f = forward_args<T>(q, kv, qi, ki, scale, flash::Mode::kMaxOnly);
       f.m = m.data<double>();
-      run(f, scratch<T>(flash::scratch_elements(f.d)));
+      run(f, scratch<T>(flash::scratch_elements(f.tk, f.d)));
     });
   });
 }
@@ -122,7 +122,7 @@ void exp_sum(Device& device, Stream& stream, const Tensor& q, const Tensor& kv, 
       f.o = u.data<T>();
       f.lse = z.data<double>();
       f.m = m.data<double>();
-      run(f, scratch<T>(flash::scratch_elements(f.d)));
+      run(f, scratch<T>(flash::scratch_elements(f.tk, f.d)));
     });
   });
 }
@@ -164,7 +164,7 @@ void flash_backward(Device& device, Stream& stream, const Tensor& q, const Tenso
       f.dq = dq.data<T>();
       f.dk = dkv.data<T>();
       f.dv = f.dk + dkv.count() / 2;
-      run(f, scratch<T>(flash::scratch_elements(f.d)));
+      run(f, scratch<T>(flash::scratch_elements(f.tk, f.d)));
     });
   });
 }
