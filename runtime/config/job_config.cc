@@ -1,221 +1,157 @@
 #include "runtime/config/job_config.h"
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 
-#include "runtime/config/fields.h"
+#include <algorithm>
+
+#include "runtime/config/keys.h"
 #include "tracedb/base/nearest.h"
 
 namespace ringscope {
 namespace {
 
-using Json = nlohmann::json;
+using config::Key;
+using config::Kind;
+using nlohmann::json;
 
-const Field* find_field(std::string_view key) {
-  for (const Field& f : fields())
-    if (f.key == key || (!f.short_form.empty() && f.short_form == key)) return &f;
-  return nullptr;
-}
-
-std::string underscored(std::string_view flag) {
-  std::string key(flag);
-  std::replace(key.begin(), key.end(), '-', '_');
-  return key;
-}
-
-std::string did_you_mean_key(std::string_view key) {
-  std::vector<std::string_view> known;
-  for (const Field& f : fields()) known.push_back(f.key);
-  for (const Synonym& s : synonyms()) known.push_back(s.key);
-  return did_you_mean(key, known);
-}
-
-// The fault as the command line takes it, with the keys that it has.
-std::string fault_text(const FaultPlan& plan) {
-  for (const FaultRow& row : fault_rows())
-    if (row.id == plan.id) {
-      std::string text(row.name);
-      char separator = ':';
-      const auto add = [&](std::string_view key, int value, bool known) {
-        if (!known || row.keys.find(key) == std::string_view::npos) return;
-        text += separator + std::string(key) + "=" + std::to_string(value);
-        separator = ',';
-      };
-      add("rank", plan.rank, true);
-      add("layer", plan.layer, true);
-      add("step", plan.step, true);
-      add("ring_step", plan.ring_step, plan.ring_step >= 0);
-      return text;
-    }
-  return "";
-}
-
-// JSON value -> the text a flag would carry.
-Result<std::string> as_text(std::string_view key, const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_boolean()) return std::string(value.get<bool>() ? "true" : "false");
-  if (value.is_number() || value.is_array()) return value.dump();
-  return usage_error(std::string(key) + " has a value of the wrong type: " + value.dump());
-}
-
-// As soon as one size is named, the sizes not named are 1 - also for flags after a config that named none.
-void reset_sizes(JobConfig& c) {
-  if (c.sizes_named) return;
-  c.sizes_named = true;
-  c.tp = c.cp = c.dp = c.pp = 1;
-  c.sequence_parallel = c.sequence_parallel_named && c.sequence_parallel;
-}
-
-Status apply(JobConfig& c, const Field& f, const std::string& text) {
-  if (f.is_size) reset_sizes(c);
-  if (f.key == "sequence_parallel") c.sequence_parallel_named = true;
-  return f.set(c, text);
-}
-
-// The article's switch: true = ring, false = all-gather.
-Status apply_use_ring(JobConfig& c, const Json& value) {
-  if (!value.is_boolean()) return usage_error("use_ring_attention must be true or false");
-  c.cp_comm = value.get<bool>() ? CpComm::kP2p : CpComm::kAllGather;
+Status write(JobConfig& config, int index, std::string_view text) {
+  if (auto status = config::keys()[size_t(index)].set(config, text); !status) return status;
+  config.named |= uint64_t(1) << index;
+  config::settle(config);
   return {};
 }
 
-std::string multiples(int of, int near) {
-  const int below = near / of * of;
-  return below >= of ? std::to_string(below) + " or " + std::to_string(below + of) : std::to_string(of);
+// A JSON value as a person would type it, when its type is the key's.
+std::optional<std::string> typed(const json& value, Kind kind) {
+  const auto whole = [](const json& v) { return v.is_number_integer() || v.is_number_unsigned(); };
+  switch (kind) {
+    case Kind::kInteger: return whole(value) ? std::optional(value.dump()) : std::nullopt;
+    case Kind::kSeed: return whole(value) || value.is_null() ? std::optional(value.dump()) : std::nullopt;
+    case Kind::kReal: return value.is_number() ? std::optional(value.dump()) : std::nullopt;
+    case Kind::kBool: return value.is_boolean() ? std::optional(value.dump()) : std::nullopt;
+    case Kind::kText: return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
+    case Kind::kList: break;
+  }
+  if (!value.is_array() || !std::all_of(value.begin(), value.end(), whole)) return std::nullopt;
+  std::string list;
+  for (const json& item : value) list += (list.empty() ? "" : ",") + item.dump();
+  return list;
 }
 
-Status divides(std::string_view what, int value, std::string_view by, int parts, std::string_view flag) {
-  if (value % parts == 0) return {};
-  return usage_error(std::string(what) + " " + std::to_string(value) + " cannot be split over " + std::string(by) + " " +
-                     std::to_string(parts) + ": use " + multiples(parts, value) + " (--" + std::string(flag) +
-                     "), or another " + std::string(by));
+const char* wanted(Kind kind) {
+  switch (kind) {
+    case Kind::kInteger: return "a whole number";
+    case Kind::kReal: return "a number";
+    case Kind::kBool: return "true or false";
+    case Kind::kSeed: return "a whole number or null";
+    case Kind::kList: return "a list of whole numbers";
+    default: return "a text";
+  }
 }
 
-Status validate_model(const JobConfig& c) {
-  const ModelConfig& m = c.model;
-  if (m.head_dim == 0)
-    if (auto s = divides("hidden_size", m.hidden_size, "num_attention_heads", m.num_attention_heads, "hidden-size"); !s) return s;
-  if (auto s = divides("num_attention_heads", m.num_attention_heads, "tensor_model_parallel_size", c.tp, "num-attention-heads"); !s) return s;
-  if (m.arch == Arch::kGpt && m.num_query_groups != m.num_attention_heads)
-    return usage_error("arch gpt has no grouped-query attention: set num_query_groups to " +
-                       std::to_string(m.num_attention_heads) + ", or use arch llama");
-  if (auto s = divides("num_attention_heads", m.num_attention_heads, "num_query_groups", m.num_query_groups, "num-attention-heads"); !s) return s;
-  if (auto s = divides("num_query_groups", m.num_query_groups, "tensor_model_parallel_size", c.tp, "num-query-groups"); !s) return s;
-  if (auto s = divides("ffn_hidden_size", m.ffn_hidden_size, "tensor_model_parallel_size", c.tp, "ffn-hidden-size"); !s) return s;
-  const int dim = m.head_dim ? m.head_dim : m.hidden_size / m.num_attention_heads;
-  if (m.arch == Arch::kLlama && dim % 2)
-    return usage_error("head size " + std::to_string(dim) + " is odd, RoPE turns pairs: use hidden_size " +
-                       std::to_string((dim + 1) * m.num_attention_heads));
-  if (dim > 256) return usage_error("head size " + std::to_string(dim) + " is over 256: use more num_attention_heads");
-  if (m.arch == Arch::kGpt && m.max_position_embeddings > 0 && c.seq_length > m.max_position_embeddings)
-    return usage_error("seq_length " + std::to_string(c.seq_length) + " is longer than max_position_embeddings " +
-                       std::to_string(m.max_position_embeddings) + ": use --seq-length " +
-                       std::to_string(m.max_position_embeddings) + " or more positions");
-  return {};
+// The article's keys that are not ours: as the pair of ours that they mean.
+constexpr std::string_view kRingAttention = "use_ring_attention";
+constexpr std::string_view kRingOverlap = "ring_attention_comm_overlap";
+
+Status apply_synonym(JobConfig& config, std::string_view key, const json& value) {
+  if (!value.is_boolean()) return usage_error(fmt::format("{} needs true or false", key));
+  if (key == kRingOverlap) return write(config, config::index_of("overlap"), value.dump());
+  return write(config, config::index_of("cp_comm_type"), value.get<bool>() ? "p2p" : "all_gather");
+}
+
+Status apply_key(JobConfig& config, const std::string& name, const json& value) {
+  if (name == kRingAttention || name == kRingOverlap) return apply_synonym(config, name, value);
+  const int index = config::index_of(name);
+  if (index < 0) {
+    std::vector<std::string_view> known{kRingAttention, kRingOverlap};
+    for (const Key& key : config::keys()) known.push_back(key.name);
+    return usage_error(fmt::format("unknown key '{}'{}", name, did_you_mean(name, known)));
+  }
+  const Kind kind = config::keys()[size_t(index)].kind;
+  const std::optional<std::string> text = typed(value, kind);
+  if (!text) return usage_error(fmt::format("{} needs {}, not {}", name, wanted(kind), value.dump().substr(0, 60)));
+  return write(config, index, *text);
+}
+
+int line_of(std::string_view text, size_t byte) {
+  return 1 + int(std::count(text.begin(), text.begin() + std::min(byte, text.size()), '\n'));
 }
 
 }  // namespace
 
-Status apply_json(JobConfig& config, std::string_view json_text, std::string_view source) {
-  const auto fail = [&](const Error& e) {
-    return tl::unexpected(Error{e.kind, "'" + std::string(source) + "': " + e.message});
+Status apply_json(JobConfig& config, std::string_view text, std::string_view source) {
+  // A key written twice would silently lose: the parser keeps the last.
+  std::vector<std::string> seen;
+  std::string doubled;
+  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::key && depth == 1) {
+      const std::string key = parsed.get<std::string>();
+      if (std::find(seen.begin(), seen.end(), key) != seen.end()) doubled = key;
+      seen.push_back(key);
+    }
+    return true;
   };
-  Json json;
+  json document;
   try {
-    json = Json::parse(json_text);
-  } catch (const Json::parse_error& e) {
-    return data_error("'" + std::string(source) + "' is not JSON: " + e.what());
+    document = json::parse(text.begin(), text.end(), watch);
+  } catch (const json::parse_error& error) {
+    return data_error(fmt::format("{}:{}: not valid JSON", source, line_of(text, error.byte)));
   }
-  if (!json.is_object()) return data_error("'" + std::string(source) + "' must hold one JSON object with the job's keys");
-  for (const auto& [key, value] : json.items()) {
-    if (key == "use_ring_attention") {
-      if (auto status = apply_use_ring(config, value); !status) return fail(status.error());
-      continue;
-    }
-    if (key == "fault") {
-      auto plan = parse_fault(value.is_string() ? value.get<std::string>() : value.dump());
-      if (!plan) return fail(plan.error());
-      config.fault = *plan;
-      continue;
-    }
-    std::string_view name = key;
-    for (const Synonym& s : synonyms())
-      if (s.key == key) name = s.field;
-    const Field* field = find_field(name);
-    if (!field || field->short_form == key)
-      return fail({ErrorKind::kUsage, "unknown key '" + key + "'" + did_you_mean_key(key)});
-    if (value.is_null()) continue;
-    auto text = as_text(key, value);
-    if (!text) return fail(text.error());
-    if (auto status = apply(config, *field, *text); !status) return fail(status.error());
-  }
+  if (!document.is_object()) return data_error(fmt::format("{}: the config must be one JSON object", source));
+  if (!doubled.empty()) return usage_error(fmt::format("{}: key '{}' is written twice", source, doubled));
+  for (const std::string& key : seen)  // in the order of the file
+    if (auto status = apply_key(config, key, document[key]); !status)
+      return tl::unexpected(Error{status.error().kind, fmt::format("{}: {}", source, status.error().message)});
   return {};
 }
 
 Status apply_flag(JobConfig& config, std::string_view name, std::string_view value) {
-  if (name == "no-overlap") {
-    config.overlap = false;
-    return {};
+  const std::vector<Key>& table = config::keys();
+  for (size_t i = 0; i < table.size(); ++i) {
+    const Key& key = table[i];
+    if (name != key.flag && (key.short_form.empty() || name != key.short_form)) continue;
+    if (key.kind != Kind::kBool) {
+      if (auto status = write(config, int(i), value); !status)
+        return usage_error(fmt::format("--{}: {}", name, status.error().message));
+      return {};
+    }
+    if (!value.empty() && value != "true" && value != "false")
+      return usage_error(fmt::format("--{} takes no value but true or false, not '{}'", name, value));
+    return write(config, int(i), (value != "false") != key.negated ? "true" : "false");
   }
-  const Field* field = find_field(underscored(name));
-  if (!field) return usage_error("unknown flag '--" + std::string(name) + "'" + did_you_mean_key(underscored(name)));
-  return apply(config, *field, std::string(value));
+  std::vector<std::string_view> known;
+  for (const Key& key : table) known.push_back(key.flag);
+  return usage_error(fmt::format("unknown flag --{}{}", name, did_you_mean(name, known)));
+}
+
+bool is_named(const JobConfig& config, std::string_view key) {
+  const int index = config::index_of(key);
+  return index >= 0 && config.named >> index & 1;
+}
+
+bool any_size_named(const JobConfig& config) {
+  for (const char* key : {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
+                          "data_parallel_size"})
+    if (is_named(config, key)) return true;
+  return false;
 }
 
 std::span<const FlagRow> config_flags() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> out;
-    for (const Field& f : fields()) {
-      std::string flag(f.key);
-      std::replace(flag.begin(), flag.end(), '_', '-');
-      out.push_back(flag);
-    }
-    return out;
-  }();
   static const std::vector<FlagRow> rows = [] {
     std::vector<FlagRow> out;
-    for (size_t i = 0; i < names.size(); ++i) {
-      const Field& f = fields()[i];
-      if (f.key == "overlap") continue;  // on by default: the flag is --no-overlap
-      out.push_back({names[i], f.short_form, f.value, f.help});
-    }
-    out.push_back({"no-overlap", "", "", "move K/V on the compute stream"});
+    for (const Key& key : config::keys()) out.push_back({key.flag, key.short_form, key.value, key.help, key.group});
     return out;
   }();
   return rows;
 }
 
 std::string to_json(const JobConfig& config) {
-  Json json = Json::object();
-  for (const Field& f : fields())
-    if (Json value = f.get(config); !value.is_null()) json[std::string(f.key)] = value;
-  if (config.fault.id != FaultId::kNone) json["fault"] = fault_text(config.fault);
-  return json.dump();
+  nlohmann::ordered_json out;
+  for (const Key& key : config::keys()) out[std::string(key.name)] = key.get(config);
+  return out.dump(2, ' ', false, json::error_handler_t::replace);
 }
 
-Status validate(const JobConfig& c) {
-  if (c.pp != 1)
-    return usage_error("pipeline_model_parallel_size " + std::to_string(c.pp) + " is not in this version: use --pp 1");
-  if (c.sequence_parallel && c.tp == 1)
-    return usage_error("sequence_parallel splits over the TP ranks: use --tp 2 or more, or leave it out");
-  if (auto mesh = Mesh::make(c.tp, c.cp, c.dp, c.pp, c.order); !mesh) return tl::unexpected(mesh.error());
-  if (auto status = validate_model(c); !status) return status;
-  const int per_step = c.micro_batch_size * c.dp;
-  if (c.global_batch_size % per_step)
-    return usage_error("global_batch_size " + std::to_string(c.global_batch_size) +
-                       " is not a multiple of micro_batch_size x data_parallel_size = " + std::to_string(per_step) +
-                       ": use " + multiples(per_step, c.global_batch_size));
-  if (c.attention_backend == AttentionBackend::kOracle && c.model.attention_dropout > 0)
-    return usage_error("attention_backend oracle has no dropout: set attention_dropout to 0 or use flash");
-  if (c.attention_backend == AttentionBackend::kOracle && c.cp > 1 && c.cp_comm == CpComm::kGlobalSoftmax)
-    return usage_error("attention_backend oracle has no three-step softmax: use cp_comm_type p2p or all_gather");
-  const FaultPlan& fault = c.fault;
-  if (fault.id != FaultId::kNone && (fault.rank >= c.world() || fault.layer >= c.model.num_layers))
-    return usage_error("fault " + fault_text(fault) + " names a rank or layer that this job does not have: it has " +
-                       std::to_string(c.world()) + " ranks and " + std::to_string(c.model.num_layers) + " layers");
-  return {};
-}
-
+// Small enough for half a minute on two cores, wide enough that attention is work and the loss visibly falls.
 JobConfig default_job() {
   JobConfig c;
   c.tp = c.cp = c.dp = 2;

@@ -71,24 +71,37 @@ struct JobConfig {
   uint64_t turns_seed = 0;
   FaultPlan fault;
 
-  // How the config came about: a named parallel size resets the others to 1 (apply_json, apply_flag).
-  bool sizes_named = false, sequence_parallel_named = false;
+  // Bit i = key i of the table of keys (config_flags' order) was written by somebody: values that follow from
+  // others (sizes, K/V heads, ffn, GPT-2's ties and biases) move only while nobody wrote them.
+  uint64_t named = 0;
 
   int world() const { return tp * cp * dp * pp; }
 };
 
-// Overlays JSON text on `config`. Unknown keys: kUsage with the nearest known key. Accepts the article's
-// synonyms (sequence_parallel, context_parallel_size, tensor_model_parallel_size, pipeline_model_parallel_size,
-// data_parallel_size, seq_length, micro_batch_size, global_batch_size, attention_backend, use_ring_attention,
-// ring_attention_comm_overlap). As soon as one parallel size is named, the sizes not named are 1.
+// Overlays JSON text on `config`. `source_name` is the file's name for the sentence. Unknown keys, wrong types:
+// kUsage with the nearest known key; text that is not JSON: kData with the line. Accepts the article's synonyms
+// use_ring_attention (true = p2p, false = all_gather) and ring_attention_comm_overlap.
+// What follows from what is written, as soon as it is written (by JSON or by flag):
+//   one parallel size        the sizes not written are 1, sequence_parallel false
+//   num_attention_heads      num_query_groups = heads
+//   hidden_size              ffn_hidden_size = 4 x hidden (gpt), 2 x hidden (llama)
+//   arch gpt                 K/V heads = heads, tied embeddings, biases
+//   lr                       min_lr = lr / 10
 Status apply_json(JobConfig& config, std::string_view json_text, std::string_view source_name);
 
-// Overlays one flag by its long name without dashes, "tensor-model-parallel-size", value as typed. kUsage for an
-// unknown name or an unreadable value.
+// Overlays one flag by its long name without dashes, "tensor-model-parallel-size", value as typed ("" = the
+// switch alone). kUsage for an unknown name or an unreadable value.
 Status apply_flag(JobConfig& config, std::string_view name, std::string_view value);
+
+// Was this key (JSON spelling, "seq_length") written by JSON or flag?
+bool is_named(const JobConfig& config, std::string_view key);
+// Was any of the four parallel sizes?
+bool any_size_named(const JobConfig& config);
+
 // Every flag that apply_flag knows, for the option parser and for help.
 struct FlagRow {
   std::string_view name, short_form, value, help;  // short_form: "tp" (written --tp); value: "N", "" = switch
+  std::string_view group;                          // heading in help: "Layout", "Model", ...
 };
 std::span<const FlagRow> config_flags();
 
@@ -96,7 +109,7 @@ std::span<const FlagRow> config_flags();
 std::string to_json(const JobConfig& config);
 
 // Every rule that must hold before a run: divisibility of heads, K/V heads, hidden size, ffn, batch; PP = 1;
-// dtype; ring needs cp_comm p2p; ... The sentence names the value to change, and to what.
+// dtype; ranges; what the planted fault needs. The sentence names the value to change, and to what.
 Status validate(const JobConfig& config);
 
 // The default job, without any layout, model or config: the demo's layout (TP2 x CP2 x DP2, sequence parallel,

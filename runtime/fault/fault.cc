@@ -90,4 +90,19 @@ Result<FaultPlan> parse_fault(std::string_view text) {
   return plan;
 }
 
+std::string to_text(const FaultPlan& plan) {
+  const auto rows = fault_rows();
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const FaultRow& r) { return r.id == plan.id; });
+  if (row == rows.end()) return "";
+  const Rule rule = rule_of(plan.id);
+  std::vector<std::string> written;
+  for (std::string_view key : split(row->keys, ',')) {
+    if (key == "rank" && (rule.rank || plan.rank_given)) written.push_back(fmt::format("rank={}", plan.rank));
+    if (key == "layer" && (rule.layer || plan.layer_given)) written.push_back(fmt::format("layer={}", plan.layer));
+    if (key == "step") written.push_back(fmt::format("step={}", plan.step));
+    if (key == "ring_step" && plan.ring_step >= 0) written.push_back(fmt::format("ring_step={}", plan.ring_step));
+  }
+  return fmt::format("{}:{}", row->name, fmt::join(written, ","));
+}
+
 }  // namespace ringscope

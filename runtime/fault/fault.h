@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string>
 #include <string_view>
 
 #include "tracedb/base/result.h"
@@ -60,5 +61,7 @@ struct FaultPlan {
   bool hits(FaultId asked, int at_rank, const Where& where) const;
 };
 Result<FaultPlan> parse_fault(std::string_view text);
+// As parse_fault reads it, with the keys that narrow it written out. "" for no fault.
+std::string to_text(const FaultPlan& plan);
 
 }  // namespace ringscope
