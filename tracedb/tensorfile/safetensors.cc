@@ -5,8 +5,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <cmath>
+#include <fcntl.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <unistd.h>
 
 namespace ringscope {
 namespace {
@@ -116,25 +120,38 @@ Result<FileTensors> read_safetensors(const std::string& path) {
     if (!entry) return tl::unexpected(entry.error());
     entries.push_back(std::move(*entry));
   }
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.begin < b.begin; });
+  // An empty tensor begins where its neighbour does, and comes before it.
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
   FileTensors out;
   uint64_t last_end = 0;
   for (Entry& entry : entries) {
-    if (entry.begin < last_end && entry.end > entry.begin) return bad(path, "tensor '" + entry.name + "' overlaps another");
-    last_end = std::max(last_end, entry.end);
+    if (entry.begin < last_end) return bad(path, "tensor '" + entry.name + "' overlaps another");
+    if (entry.begin > last_end)
+      return bad(path, std::to_string(entry.begin - last_end) + " bytes before tensor '" + entry.name + "' belong to none");
+    last_end = entry.end;
     read_values(data.data() + entry.begin, entry.count, entry.tensor);
     out.emplace(std::move(entry.name), std::move(entry.tensor));
   }
+  if (last_end != data.size()) return bad(path, std::to_string(data.size() - last_end) + " bytes at the end belong to no tensor");
   return out;
 }
 
 namespace {
 
+// Round to nearest, ties to even, as hardware does; a NaN stays one.
+uint16_t to_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return uint16_t(bits >> 16 | 0x40);
+  return uint16_t((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
 void append_values(const FileTensor& t, std::string& data) {
   const auto put = [&](auto value) { data.append(reinterpret_cast<const char*>(&value), sizeof value); };
   for (double v : t.real) {
     if (t.dtype == DType::kF64) put(v);
-    else if (t.dtype == DType::kBF16) put(uint16_t((std::bit_cast<uint32_t>(float(v)) + 0x8000u) >> 16));
+    else if (t.dtype == DType::kBF16) put(to_bf16(float(v)));
     else put(float(v));
   }
   for (int64_t v : t.integer) {
@@ -148,6 +165,25 @@ const char* type_name(DType type) {
   for (const TypeName& t : kTypes)
     if (t.type == type) return t.name;
   return "F32";
+}
+
+// All parts, on the disk when it returns true; errno otherwise.
+bool write_file(const std::string& path, const std::vector<std::string_view>& parts) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return false;
+  bool good = true;
+  for (std::string_view part : parts)
+    while (good && !part.empty()) {
+      const ssize_t n = ::write(fd, part.data(), std::min<size_t>(part.size(), 1 << 30));
+      if (n < 0 && errno == EINTR) continue;
+      good = n >= 0;
+      if (good) part.remove_prefix(size_t(n));
+    }
+  good = good && ::fsync(fd) == 0;
+  const int saved = errno;
+  if (::close(fd) != 0 && good) return false;
+  errno = saved;
+  return good;
 }
 
 }  // namespace
@@ -164,12 +200,8 @@ Status write_safetensors(const std::string& path, const FileTensors& tensors) {
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t header_bytes = text.size();
   const std::string temporary = path + ".tmp";
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file.write(reinterpret_cast<const char*>(&header_bytes), 8);
-  file.write(text.data(), int64_t(text.size()));
-  file.write(data.data(), int64_t(data.size()));
-  file.close();
-  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
+  if (!write_file(temporary, {{reinterpret_cast<const char*>(&header_bytes), 8}, text, data}) ||
+      std::rename(temporary.c_str(), path.c_str()) != 0) {
     const std::string why = std::strerror(errno);
     std::remove(temporary.c_str());
     return data_error("cannot write '" + path + "': " + why);
