@@ -2,6 +2,7 @@
 #   ringscope_library(<folder_name> SOURCES a.cc ... [PUBLIC dep ...] [PRIVATE dep ...])
 #   ringscope_test(<name> SOURCES a_test.cc ... DEPS lib ... [LABELS l ...])
 #   ringscope_bench(<name> SOURCES a_bench.cc ... DEPS lib ...)
+#   ringscope_fuzz(<name> SOURCES a_fuzz.cc ... DEPS lib ...)     (tests/fuzz/fuzz.h)
 # Labels that build something of their own: "tsan" puts a test into the reduced ThreadSanitizer suite (target
 # tsan_tests), "cuda" into the CUDA-only one (cuda_tests). ringscope_aggregates() makes those targets at the end.
 include_guard(GLOBAL)
@@ -18,6 +19,7 @@ endif()
 option(RINGSCOPE_TESTS "Build the tests and benchmarks" ON)
 set(RINGSCOPE_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize= (address,undefined or thread)")
 option(RINGSCOPE_CUDA "Build the CUDA targets; fails if the toolkit is missing" OFF)
+option(RINGSCOPE_FUZZ "Fuzz targets run under libFuzzer (clang only); otherwise they replay fixed mutations" OFF)
 option(RINGSCOPE_WERROR "Warnings are errors (the ci preset)" OFF)
 
 find_program(CCACHE ccache)
@@ -47,6 +49,9 @@ if(RINGSCOPE_SANITIZE)
   target_compile_options(ringscope_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${RINGSCOPE_SANITIZE} -fno-omit-frame-pointer>)
   target_link_options(ringscope_options INTERFACE -fsanitize=${RINGSCOPE_SANITIZE})
+endif()
+if(RINGSCOPE_FUZZ)
+  target_compile_options(ringscope_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
 endif()
 target_link_libraries(ringscope_options INTERFACE Threads::Threads)
 
@@ -93,13 +98,32 @@ function(ringscope_bench name)
   set_property(GLOBAL APPEND PROPERTY RINGSCOPE_BENCHES ${name})
 endfunction()
 
-# benches, tsan_tests and cuda_tests: what ./dev bench and the tsan and cuda presets build. benches.txt lists the
+# One program a target: a short run as a ctest entry of label fuzz; for a long one, run the program by hand.
+function(ringscope_fuzz name)
+  if(NOT RINGSCOPE_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  if(RINGSCOPE_FUZZ)
+    add_executable(${name} ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/fuzz/libfuzzer_driver.cc)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    add_test(NAME ${name} COMMAND ${name} -max_total_time=30 -seed=1 -print_final_stats=1)
+  else()
+    add_executable(${name} ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_driver.cc)
+    add_test(NAME ${name} COMMAND ${name})
+  endif()
+  target_link_libraries(${name} PRIVATE ringscope_options ${ARG_DEPS})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS fuzz)
+  set_property(GLOBAL APPEND PROPERTY RINGSCOPE_TESTS_fuzz ${name})
+endfunction()
+
+# benches, fuzz_tests, tsan_tests and cuda_tests: what ./dev bench and the tsan and cuda presets build. benches.txt lists the
 # programs that ./dev bench runs.
 function(ringscope_aggregates)
   if(NOT RINGSCOPE_TESTS)
     return()
   endif()
-  foreach(label tsan cuda)
+  foreach(label tsan cuda fuzz)
     get_property(members GLOBAL PROPERTY RINGSCOPE_TESTS_${label})
     add_custom_target(${label}_tests DEPENDS ${members})
   endforeach()

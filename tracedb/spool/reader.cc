@@ -174,6 +174,11 @@ bool RingReader::group_at(uint64_t seq, Group& group) const {
   return more <= 1 && load(record) == seq;  // a live writer may have come round meanwhile
 }
 
+uint64_t RingReader::next_stored(uint64_t seq) const {
+  if (seq <= segment_records_ || end_ <= capacity_) return seq;
+  return std::max(seq, end_ - capacity_);
+}
+
 void RingReader::settle() {
   // The writer publishes a record before it moves the head: look past it.
   uint64_t last = std::max(head_, mode_ == SpoolMode::kStream ? segment_records_ : 0);
@@ -190,6 +195,12 @@ void RingReader::settle() {
       after_hole = false;
       continue;
     }
+    if (const uint64_t stored = next_stored(seq); stored > seq) {
+      loss_.torn += stored - seq;
+      after_hole = true;
+      seq = stored;
+      continue;
+    }
     const uint64_t* record = at(seq);
     const bool orphan = record && RecordKind(load(record + 2) & 0xFFFF) == RecordKind::kContinuation;
     if (!(orphan && after_hole)) ++loss_.torn;
@@ -204,7 +215,7 @@ void RingReader::for_each(uint64_t from, const std::function<void(const Group&)>
   Group group;
   for (uint64_t seq = std::max(from, ring_first_); seq < end_;) {
     if (!group_at(seq, group) || group.kind == RecordKind::kContinuation) {
-      ++seq;
+      seq = std::max(seq + 1, next_stored(seq));
       continue;
     }
     visit(group);

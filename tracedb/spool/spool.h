@@ -237,6 +237,9 @@ class RingReader {
   void settle();            // finds the valid range and counts losses
   const uint64_t* at(uint64_t seq) const;  // nullptr: not there
   bool group_at(uint64_t seq, Group& group) const;
+  // The first sequence number from `seq` on that a file can hold: between the end of the segment and the start
+  // of the ring there may be a hole, of any size when the header's head is damaged.
+  uint64_t next_stored(uint64_t seq) const;
   std::string path_;
   const uint64_t* ring_ = nullptr;     // mapped slots
   const uint64_t* segment_ = nullptr;  // mapped segment
