@@ -28,7 +28,7 @@ if(RINGSCOPE_CUDA)
     set(CMAKE_CUDA_ARCHITECTURES 80 90)  # A100 and H100/H200; newer devices run the PTX of 90
   endif()
   enable_language(CUDA)
-  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 does not know nvcc's C++20; device code needs none of it
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   find_package(CUDAToolkit REQUIRED)
   find_package(CUPTI REQUIRED)
