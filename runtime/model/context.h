@@ -21,6 +21,7 @@ struct RankContext {
   Stream* dp_stream = nullptr;
   std::unique_ptr<Communicator> tp, cp, dp;  // null where the axis has size 1
   std::unique_ptr<SoftmaxLog> softmax_log;
+  Where exited_at;             // where the planted exit ended this rank's program
 
   bool sequence_parallel() const { return config->sequence_parallel && tp != nullptr; }
   DType dtype() const { return config->dtype; }

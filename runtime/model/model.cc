@@ -48,7 +48,10 @@ bool Model::forward(const ModelBatch& batch, const Tensor& totals, ModelSaved& s
   Tensor x = embedding_->forward(batch);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     ScopedWhere layer(*ctx_.device, [&](Where& w) { w.layer = int16_t(i); });
-    if (ctx_.fault(FaultId::kRankExit)) return false;
+    if (ctx_.fault(FaultId::kRankExit)) {
+      ctx_.exited_at = ctx_.device->where();
+      return false;
+    }
     x = blocks_[i]->forward(x, batch, saved.blocks[i]);
   }
   head_->forward(final_norm_->forward(x, saved.final_norm), batch, totals, saved.head);

@@ -185,7 +185,7 @@ RankEnd RankJob::stopped() const { return {-1, "stopped with the run", device_->
 
 RankEnd RankJob::exit_by_itself() {
   device_->kill_workers();
-  return {1, "the rank's program returned 1", device_->where()};
+  return {1, "the rank's program returned 1", ctx_.exited_at};
 }
 
 }  // namespace ringscope
