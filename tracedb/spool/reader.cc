@@ -223,7 +223,24 @@ void RingReader::for_each(uint64_t from, const std::function<void(const Group&)>
   }
 }
 
-ClockLine::ClockLine(std::vector<Sample> samples, double ticks_per_ns) : ticks_per_ns_(ticks_per_ns) {
+namespace {
+
+// What a clock can say. The bounds keep to_ns() within int64 whatever a damaged header holds: until the year 2116,
+// 36 years of uptime, and no further than that from the nearest sample.
+constexpr int64_t kLastRealtimeNs = int64_t{1} << 62;
+constexpr int64_t kLastMonotonicNs = int64_t{1} << 60;
+constexpr double kSlowestTicksPerNs = 1e-6, kFastestTicksPerNs = 1e6;
+
+bool plausible(const ClockLine::Sample& s) {
+  return s.realtime_ns >= 0 && s.realtime_ns < kLastRealtimeNs && s.monotonic_ns >= 0 &&
+         s.monotonic_ns < kLastMonotonicNs;
+}
+
+}  // namespace
+
+ClockLine::ClockLine(std::vector<Sample> samples, double ticks_per_ns)
+    : ticks_per_ns_(ticks_per_ns >= kSlowestTicksPerNs && ticks_per_ns <= kFastestTicksPerNs ? ticks_per_ns : 1) {
+  std::erase_if(samples, [](const Sample& s) { return !plausible(s); });
   std::sort(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) { return a.ticks < b.ticks; });
   for (const Sample& s : samples) {
     const bool far = knots_.empty() || (s.ticks > knots_.back().ticks &&
@@ -246,7 +263,8 @@ int64_t ClockLine::to_ns(uint64_t ticks) const {
     ns_per_tick = double(b.monotonic_ns - a.monotonic_ns) / double(b.ticks - a.ticks);
   }
   const Sample& base = knots_[piece];
-  return epoch + base.monotonic_ns + int64_t(double(int64_t(ticks - base.ticks)) * ns_per_tick);
+  const double shift = double(int64_t(ticks - base.ticks)) * ns_per_tick;
+  return epoch + base.monotonic_ns + int64_t(std::clamp(shift, -double(kLastMonotonicNs), double(kLastMonotonicNs)));
 }
 
 namespace {
