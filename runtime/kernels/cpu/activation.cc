@@ -1,29 +1,16 @@
 // Activations and dropout.
-#include <cmath>
-
 #include "runtime/kernels/cpu/dispatch.h"
+#include "runtime/kernels/cpu/pointwise.h"
 #include "runtime/kernels/cpu/rng.h"
 #include "runtime/kernels/kernels.h"
 
 namespace ringscope::kernels {
-namespace {
-constexpr double kRootTwoOverPi = 0.79788456080286535588;
-constexpr double kCubic = 0.044715;
-template <class T>
-T sigmoid(T x) {
-  return T(1) / (T(1) + std::exp(-x));
-}
-}  // namespace
 
-// y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 void gelu_tanh(Device& device, Stream& stream, const Tensor& x, const Tensor& y) {
   device.launch(stream, "gelu", {x}, {y}, [=] {
     by_type(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      for (int64_t i = 0, n = x.count(); i < n; ++i) {
-        const T v = x.data<T>()[i];
-        y.data<T>()[i] = T(0.5) * v * (T(1) + std::tanh(T(kRootTwoOverPi) * (v + T(kCubic) * v * v * v)));
-      }
+      pointwise::best_for<T>().gelu(x.data<T>(), x.count(), y.data<T>());
     });
   });
 }
@@ -32,13 +19,7 @@ void gelu_tanh_backward(Device& device, Stream& stream, const Tensor& x, const T
   device.launch(stream, "gelu_backward", {x, dy}, {dx}, [=] {
     by_type(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      for (int64_t i = 0, n = x.count(); i < n; ++i) {
-        const T v = x.data<T>()[i];
-        const T t = std::tanh(T(kRootTwoOverPi) * (v + T(kCubic) * v * v * v));
-        const T slope = T(0.5) * (T(1) + t) +
-                        T(0.5) * v * (T(1) - t * t) * T(kRootTwoOverPi) * (T(1) + T(3 * kCubic) * v * v);
-        dx.data<T>()[i] = dy.data<T>()[i] * slope;
-      }
+      pointwise::best_for<T>().gelu_backward(x.data<T>(), dy.data<T>(), x.count(), dx.data<T>());
     });
   });
 }
@@ -49,8 +30,8 @@ void swiglu(Device& device, Stream& stream, const Tensor& gate_up, const Tensor&
       using T = decltype(zero);
       const int64_t rows = y.dim(0), f = y.dim(1);
       for (int64_t i = 0; i < rows; ++i) {
-        const T *g = gate_up.data<T>() + i * 2 * f, *u = g + f;
-        for (int64_t j = 0; j < f; ++j) y.data<T>()[i * f + j] = g[j] * sigmoid(g[j]) * u[j];
+        const T* gate = gate_up.data<T>() + i * 2 * f;
+        pointwise::best_for<T>().swiglu(gate, gate + f, f, y.data<T>() + i * f);
       }
     });
   });
@@ -62,13 +43,9 @@ void swiglu_backward(Device& device, Stream& stream, const Tensor& gate_up, cons
       using T = decltype(zero);
       const int64_t rows = dy.dim(0), f = dy.dim(1);
       for (int64_t i = 0; i < rows; ++i) {
-        const T *g = gate_up.data<T>() + i * 2 * f, *u = g + f, *d = dy.data<T>() + i * f;
-        T *dg = d_gate_up.data<T>() + i * 2 * f, *du = dg + f;
-        for (int64_t j = 0; j < f; ++j) {
-          const T s = sigmoid(g[j]), silu = g[j] * s;
-          du[j] = d[j] * silu;
-          dg[j] = d[j] * u[j] * (s + silu * (T(1) - s));
-        }
+        const T* gate = gate_up.data<T>() + i * 2 * f;
+        T* d_gate = d_gate_up.data<T>() + i * 2 * f;
+        pointwise::best_for<T>().swiglu_backward(gate, gate + f, dy.data<T>() + i * f, f, d_gate, d_gate + f);
       }
     });
   });
@@ -83,13 +60,11 @@ void dropout(Device& device, Stream& stream, const char* name, const Tensor& x, 
     by_type(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
       const int64_t rows = x.dim(0), h = x.dim(1);
-      const T up = T(1 / (1 - p));
       for (int64_t i = 0; i < rows; ++i) {
         uint64_t row = rng::fold(base, uint64_t(uint32_t(sample.data<int32_t>()[i])));
         row = rng::fold(row, uint64_t(uint32_t(position.data<int32_t>()[i])));
-        for (int64_t j = 0; j < h; ++j)
-          y.data<T>()[i * h + j] =
-              rng::keep(rng::fold(row, uint64_t(key.first_feature + j)), p) ? x.data<T>()[i * h + j] * up : T(0);
+        pointwise::best_for<T>().dropout(x.data<T>() + i * h, row, uint64_t(key.first_feature), p, h,
+                                         y.data<T>() + i * h);
       }
     });
   });

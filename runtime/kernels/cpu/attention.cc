@@ -8,19 +8,6 @@
 #include "runtime/kernels/kernels.h"
 #include "runtime/kernels/lse_merge_math.h"
 
-namespace ringscope::flash {
-
-const Kernels& best() {
-  static const Kernels& chosen = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                                         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
-                                     ? avx512()
-                                 : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? avx2()
-                                                                                                   : baseline();
-  return chosen;
-}
-
-}  // namespace ringscope::flash
-
 namespace ringscope::kernels {
 namespace {
 

@@ -1,4 +1,4 @@
-// The blocked attention kernels on raw pointers, compiled once per instruction set (flash_kernel.inc) and chosen
+// The blocked attention kernels on raw pointers, compiled once per instruction set (isa_*.cc) and chosen
 // at run time. One call runs on the calling thread.
 //
 // Layout: q, o, dq [batch*tq, hq, d]; k, v and gradients [batch*tk, hk, d]; rows and documents int32 per token;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "runtime/kernels/cpu/dispatch.h"
+#include "runtime/kernels/cpu/pointwise.h"
 #include "runtime/kernels/kernels.h"
 
 namespace ringscope::kernels {
@@ -31,8 +32,7 @@ void sum_exp_target(Device& device, Stream& stream, const Tensor& logits, int64_
       for (int64_t i = 0; i < logits.dim(0); ++i) {
         const T* row = logits.data<T>() + i * v;
         const T top = T(m.data<double>()[i]);
-        double sum = 0;
-        for (int64_t j = 0; j < valid; ++j) sum += std::exp(row[j] - top);
+        const double sum = pointwise::best_for<T>().sum_exp(row, top, valid);
         const int64_t label = labels.data<int32_t>()[i] - first_column;
         sum_exp.data<double>()[i] = sum;
         target.data<double>()[i] = label >= 0 && label < valid ? double(row[label]) : 0;
@@ -72,7 +72,7 @@ void cross_entropy_backward(Device& device, Stream& stream, const Tensor& logits
           continue;
         }
         const T top = T(m.data<double>()[i]), share = T(by / sum_exp.data<double>()[i]);
-        for (int64_t j = 0; j < valid; ++j) out[j] = std::exp(row[j] - top) * share;
+        pointwise::best_for<T>().scaled_exp(row, top, share, valid, out);
         for (int64_t j = valid; j < v; ++j) out[j] = 0;
         const int64_t own = label - first_column;
         if (own >= 0 && own < valid) out[own] -= T(by);

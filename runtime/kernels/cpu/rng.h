@@ -14,10 +14,13 @@ static inline uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
   return x ^ (x >> 31);
 }
+// A word as fold() takes it in; for loops in which one word meets many keys.
+static inline uint64_t word(uint64_t value) { return mix(value + 0x632BE59BD9B4E019ull); }
 // Folds one more word into a key. Order matters.
-static inline uint64_t fold(uint64_t key, uint64_t word) { return mix(key ^ mix(word + 0x632BE59BD9B4E019ull)); }
+static inline uint64_t fold(uint64_t key, uint64_t value) { return mix(key ^ word(value)); }
 
-// True with probability 1 - p, decided by the top 53 bits.
-static inline bool keep(uint64_t key, double p) { return double(mix(key) >> 11) * 0x1p-53 >= p; }
+// An element is kept when draw(key) >= threshold(p): with probability 1 - p, by the top 53 bits.
+static inline uint64_t draw(uint64_t key) { return mix(key) >> 11; }
+static inline uint64_t threshold(double p) { return uint64_t(__builtin_ceil(p * 0x1p53)); }
 
 }  // namespace ringscope::rng

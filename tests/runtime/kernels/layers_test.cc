@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "runtime/kernels/cpu/gemm.h"
+#include "runtime/kernels/cpu/pointwise.h"
 #include "tests/runtime/kernels/lab.h"
 
 namespace ringscope {
@@ -243,6 +244,55 @@ TEST(Activations, Gradients) {
                 bound);
     }
   });
+}
+
+template <class T>
+void check_pointwise(const pointwise::Table<T>& table, double bound) {
+  for (int64_t n : {1, 15, 16, 37, 64}) {
+    const Numbers x64 = normal(n, 1), d64 = normal(n, 2);
+    const std::vector<T> x(x64.begin(), x64.end()), d(d64.begin(), d64.end());
+    std::vector<T> y(n), other(n);
+    Numbers gelu(n), gelu_slope(n), silu(n), d_gate(n), scaled(n), kept(n);
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const double u = std::sqrt(2 / M_PI) * (x64[i] + 0.044715 * std::pow(x64[i], 3)), t = std::tanh(u);
+      gelu[i] = 0.5 * x64[i] * (1 + t);
+      gelu_slope[i] = d64[i] * (0.5 * (1 + t) + 0.5 * x64[i] * (1 - t * t) * std::sqrt(2 / M_PI) *
+                                                    (1 + 3 * 0.044715 * x64[i] * x64[i]));
+      const double s = 1 / (1 + std::exp(-x64[i]));
+      silu[i] = x64[i] * s * d64[i];
+      d_gate[i] = x64[i] * d64[i] * (s + x64[i] * s * (1 - s));  // up = x, dy = d
+      scaled[i] = 0.25 * std::exp(x64[i] - 3);
+      sum += std::exp(x64[i] - 3);
+    }
+    const auto check = [&](const std::vector<T>& got, const Numbers& want) {
+      EXPECT_LE(distance(Numbers(got.begin(), got.end()), want), bound) << n;
+    };
+    table.gelu(x.data(), n, y.data());
+    check(y, gelu);
+    table.gelu_backward(x.data(), d.data(), n, y.data());
+    check(y, gelu_slope);
+    table.swiglu(x.data(), d.data(), n, y.data());
+    check(y, silu);
+    table.swiglu_backward(x.data(), x.data(), d.data(), n, y.data(), other.data());
+    check(y, d_gate);
+    table.scaled_exp(x.data(), T(3), T(0.25), n, y.data());
+    check(y, scaled);
+    EXPECT_NEAR(table.sum_exp(x.data(), T(3), n), sum, bound * sum);
+    table.dropout(x.data(), 99, 5, 0.4, n, y.data());
+    // Every instruction set draws what the baseline draws.
+    pointwise::baseline().f64.dropout(x64.data(), 99, 5, 0.4, n, kept.data());
+    check(y, kept);
+  }
+}
+
+TEST(Pointwise, EveryInstructionSet) {
+  std::vector<const pointwise::Kernels*> all = {&pointwise::baseline(), &pointwise::best()};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back(&pointwise::avx2());
+  for (const pointwise::Kernels* kernels : all) {
+    check_pointwise(kernels->f32, 1e-6);
+    check_pointwise(kernels->f64, 1e-14);
+  }
 }
 
 // ---- dropout --------------------------------------------------------------------------------------------------
