@@ -104,7 +104,7 @@ void shape(JobConfig& c, FaultId id, int v) {
     default:  // per-rank mean: unequal counts
       c.cp = v % 2 ? 4 : 2;
       c.cp_layout = CpLayout::kContiguous;
-      c.seq_length = 61 - v;
+      c.seq_length = 61 - 2 * v;  // odd: never divides
       if (v % 4 == 2) c.cp = 1, c.dp = 2, c.labels_kept = {20, 60, 7};
   }
   if (c.model.arch == Arch::kGpt) {
