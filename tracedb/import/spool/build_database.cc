@@ -2,8 +2,10 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "tracedb/import/spool/spool_import.h"
 #include "tracedb/spool/spool.h"
@@ -63,9 +65,32 @@ Status remove_spool(const std::string& spool_dir) {
                     (errno == ENOTEMPTY ? " (it holds files that are not a spool's)" : ""));
 }
 
+namespace {
+
+// Does the spool hold records that the database has not seen? Unsure = yes: building says what is wrong.
+bool holds_news(const std::string& spool_dir, const std::string& db_path) {
+  if (!exists(db_path)) return true;
+  auto store = Store::open(db_path);
+  if (!store) return true;
+  auto drained = store->query("SELECT process, ring, next_seq FROM drain_state");
+  auto spool = read_spool(spool_dir);
+  if (!drained || !spool) return true;
+  std::map<std::pair<uint64_t, uint32_t>, uint64_t> next;
+  for (const auto& row : drained->rows)
+    next[{std::strtoull(std::get<std::string>(row[0]).c_str(), nullptr, 16), uint32_t(std::get<int64_t>(row[1]))}] =
+        uint64_t(std::get<int64_t>(row[2]));
+  for (const RingReader& ring : spool->rings) {
+    const auto known = next.find({ring.process_token(), ring.ring_id()});
+    if (known == next.end() || known->second < ring.end_seq()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 Result<bool> recover_leftover(const std::string& db_path) {
   const std::string spool_dir = db_path + ".spool";
-  if (!is_spool(spool_dir)) return false;
+  if (!is_spool(spool_dir) || !holds_news(spool_dir, db_path)) return false;
   if (auto ok = build_database(spool_dir, db_path); !ok) return tl::unexpected(ok.error());
   return true;
 }

@@ -19,7 +19,8 @@ Status build_database(const std::string& spool_dir, const std::string& db_path);
 // Deletes a spool folder: only files of the spool's own names, then the folder.
 Status remove_spool(const std::string& spool_dir);
 
-// Recovers "<db>.spool" into db when that folder exists (after a kill). True = something was recovered.
+// Recovers "<db>.spool" into db when that folder holds what db does not (after a kill). True = something was
+// recovered; a db that has everything already is not touched.
 Result<bool> recover_leftover(const std::string& db_path);
 
 }  // namespace ringscope

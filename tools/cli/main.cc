@@ -1,0 +1,16 @@
+#include <cstdio>
+
+#include "tools/cli/command.h"
+#include "tools/cli/internal_error.h"
+#include "tools/cli/output.h"
+
+int main(int argc, char** argv) {
+  ringscope::cli::install_internal_error_handlers();
+  const int code = ringscope::cli::run_command_line({argv + (argc > 0 ? 1 : 0), argv + argc});
+  // A result that did not reach its file is no result.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+    ringscope::cli::say("ringscope: cannot write to stdout");
+    return ringscope::cli::kExitData;
+  }
+  return code;
+}

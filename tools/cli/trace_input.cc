@@ -1,0 +1,57 @@
+#include "tools/cli/trace_input.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "tools/cli/output.h"
+#include "tools/cli/recording.h"
+#include "tracedb/import/registry.h"
+#include "tracedb/import/spool/spool_import.h"
+#include "tracedb/spool/spool.h"
+
+namespace ringscope::cli {
+
+Result<std::vector<std::string>> ready_paths(const std::vector<std::string>& paths) {
+  std::vector<std::string> ready;
+  for (const std::string& path : paths) {
+    const std::string spool = path + ".spool";
+    if (!is_spool(spool)) {
+      ready.push_back(path);
+      continue;
+    }
+    if (SpoolLock::held_by_other(spool)) {
+      say(fmt::format("{} is being written by a run: this is what it recorded so far", spool));
+      ready.push_back(spool);
+      continue;
+    }
+    auto recovered = recover_leftover(path);
+    if (recovered && *recovered) say(fmt::format("recovered {} into {}", spool, path));
+    if (!recovered) say(fmt::format("cannot recover into a database ({}): reading {}", recovered.error().message, spool));
+    ready.push_back(recovered ? path : spool);
+  }
+  return ready;
+}
+
+Result<TraceView> load_trace(const std::vector<std::string>& paths) {
+  auto ready = ready_paths(paths);
+  if (!ready) return tl::unexpected(ready.error());
+  return load_paths(*ready);
+}
+
+Result<Store> open_trace(const std::string& path) {
+  auto ready = ready_paths({path});
+  if (!ready) return tl::unexpected(ready.error());
+  const std::string& from = ready->front();
+  std::error_code error;
+  if (!std::filesystem::exists(from, error)) return data_error(from + ": no such file or folder");
+  const Importer* importer = guess_importer(from);
+  if (importer && std::strcmp(importer->format(), "ringscope.db") == 0) return Store::open(from);
+  auto store = Store::create(":memory:");
+  if (!store) return store;
+  if (auto imported = import_paths({from}, *store); !imported) return tl::unexpected(imported.error());
+  return store;
+}
+
+}  // namespace ringscope::cli

@@ -1,0 +1,218 @@
+// ringscope train: the reference training run, recorded and, when it stalls or on request, diagnosed.
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "runtime/train/train.h"
+#include "tools/analyze/analyze.h"
+#include "tools/cli/command.h"
+#include "tools/cli/output.h"
+#include "tools/cli/recording.h"
+#include "tools/cli/report_output.h"
+#include "tools/cli/train_config.h"
+#include "tools/report/report.h"
+#include "tracedb/import/registry.h"
+#include "tracedb/store/store.h"
+
+namespace ringscope::cli {
+namespace {
+
+// The first Ctrl-C asks the run to finish its trace; the second one finds the default action and kills.
+volatile std::sig_atomic_t g_interrupted = 0;
+void on_interrupt(int) { g_interrupted = 1; }
+
+class InterruptGuard {
+ public:
+  InterruptGuard() {
+    g_interrupted = 0;
+    struct sigaction action {};
+    action.sa_handler = on_interrupt;
+    action.sa_flags = int(SA_RESETHAND) | SA_RESTART;
+    sigaction(SIGINT, &action, &old_int_);
+    sigaction(SIGTERM, &action, &old_term_);
+  }
+  ~InterruptGuard() {
+    sigaction(SIGINT, &old_int_, nullptr);
+    sigaction(SIGTERM, &old_term_, nullptr);
+  }
+  InterruptGuard(const InterruptGuard&) = delete;
+
+ private:
+  struct sigaction old_int_ {}, old_term_ {};
+};
+
+const char* outcome_word(RunEnd end) {
+  return end == RunEnd::kCompleted ? "completed" : end == RunEnd::kStalled ? "stalled" : "interrupted";
+}
+
+std::string bytes_text(int64_t bytes) {
+  if (bytes < 10'000) return fmt::format("{} B", bytes);
+  if (bytes < 10'000'000) return fmt::format("{:.1f} kB", double(bytes) / 1e3);
+  return bytes < 10'000'000'000 ? fmt::format("{:.1f} MB", double(bytes) / 1e6) : fmt::format("{:.2f} GB", double(bytes) / 1e9);
+}
+
+// A line ahead of the run: what is about to happen, and that a planted bug is planted.
+void announce(const JobConfig& c) {
+  say(fmt::format("{} rank{}: tp {} x cp {} x dp {}{}, sequence {}, batch {}, {} steps, {}", c.world(),
+                  c.world() == 1 ? "" : "s", c.tp, c.cp, c.dp, c.sequence_parallel ? ", sequence parallel" : "",
+                  c.seq_length, c.global_batch_size, c.train_iters, name(c.dtype)));
+  for (const FaultRow& row : fault_rows())
+    if (row.id == c.fault.id) say(fmt::format("planted on purpose: {}: {}", to_text(c.fault), row.what));
+}
+
+TrainHooks make_hooks(const JobConfig& config, bool quiet) {
+  TrainHooks hooks;
+  hooks.interrupted = [] { return g_interrupted != 0; };
+  hooks.on_stall = [](const StallSnapshot& stall) {
+    size_t waiting = 0;
+    for (const BlockedTask& task : stall.blocked) waiting += !task.idle;
+    say(fmt::format("stalled: {}; {} tasks wait", stall.by_time ? "nothing moved for the whole timeout" : "no task can run",
+                    waiting));
+  };
+  if (quiet) return hooks;
+  hooks.on_progress = [iters = config.train_iters](const StepReport& r) {
+    say(fmt::format("step {:>{}}/{}  loss {:.4f}  grad_norm {:.4f}  lr {:.2e}  {:.0f} tokens/s  peak {}", r.step + 1,
+                    std::to_string(iters).size(), iters, r.loss, r.grad_norm, r.lr, r.tokens_per_s, bytes_text(r.peak_bytes)));
+  };
+  return hooks;
+}
+
+struct TrainFlags {
+  bool diagnose = false, quiet = false, json = false;
+  Severity least = Severity::kWarning;
+  RecordingOptions recording;
+};
+
+Result<TrainFlags> read_flags(const Arguments& args, const JobConfig& config) {
+  TrainFlags flags;
+  const auto least = fail_on(args);
+  if (!least) return tl::unexpected(least.error());
+  flags.least = *least;
+  flags.diagnose = args.has("diagnose");
+  flags.quiet = args.has("quiet");
+  flags.json = args.json();
+  flags.recording.database = args.find("trace").value_or("");
+  if (args.has("trace") && flags.recording.database.empty()) return usage_error("--trace needs a file name");
+  flags.recording.stream = args.has("trace") || flags.diagnose;
+  flags.recording.force = args.has("force");
+  flags.recording.keep_spool = args.has("keep-spool");
+  if (!args.has("trace") && (flags.recording.force || flags.recording.keep_spool))
+    return usage_error(fmt::format("--{} goes with --trace DB", flags.recording.force ? "force" : "keep-spool"));
+  flags.recording.threads_expected = config.world() * 5 + 2;  // host, streams, transfer workers
+  return flags;
+}
+
+Result<Report> report_of(Recording& recording, bool quiet) {
+  SlowPhase phase("diagnosing", quiet);
+  auto view = load_paths({recording.source()});
+  if (!view) return tl::unexpected(view.error());
+  Report report = analyze(*view);
+  if (!recording.has_database()) return report;
+  auto store = Store::open_writable(recording.database());
+  if (!store) return tl::unexpected(store.error());
+  if (auto saved = store->save_report(report); !saved) return tl::unexpected(saved.error());
+  return report;
+}
+
+nlohmann::ordered_json steps_json(const std::vector<StepReport>& steps) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  const auto number = [](double v) { return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr); };
+  for (const StepReport& s : steps)
+    out.push_back({{"step", s.step}, {"loss", number(s.loss)}, {"grad_norm", number(s.grad_norm)}, {"lr", s.lr},
+                   {"tokens_per_s", number(s.tokens_per_s)}, {"peak_bytes", s.peak_bytes}});
+  return out;
+}
+
+void print_result(const TrainResult& result, const std::optional<Report>& report, const TrainFlags& flags) {
+  if (flags.json) {
+    nlohmann::ordered_json out = {{"schema", "ringscope.train/1"}, {"outcome", outcome_word(result.end)},
+                                  {"steps", steps_json(result.steps)}};
+    out["report"] = report ? nlohmann::ordered_json::parse(to_json(*report, kVersion)) : nlohmann::ordered_json(nullptr);
+    if (!flags.recording.database.empty()) out["trace"] = flags.recording.database;
+    print_json(out);
+    return;
+  }
+  std::string line = fmt::format("{} after {} step{}", outcome_word(result.end), result.steps.size(),
+                                 result.steps.size() == 1 ? "" : "s");
+  if (!result.steps.empty())
+    line += fmt::format(", loss {:.4f} -> {:.4f}", result.steps.front().loss, result.steps.back().loss);
+  if (!flags.recording.database.empty()) line += fmt::format("; trace in {}", flags.recording.database);
+  print(line + "\n");
+  if (report) print(to_text(*report));
+}
+
+int code_of(RunEnd end, const std::optional<Report>& report, Severity least) {
+  if (end == RunEnd::kStopped) return kExitInterrupted;
+  if (end == RunEnd::kStalled) return kExitFindings;
+  return report ? report_exit_code(*report, least) : kExitClean;
+}
+
+void say_next(const TrainFlags& flags, const std::optional<Report>& report) {
+  if (flags.quiet) return;
+  if (report && !report->findings.empty()) say(fmt::format("next: ringscope playbook {}", report->findings[0].id));
+  else if (!report && !flags.recording.database.empty()) say(fmt::format("next: ringscope diagnose {}", flags.recording.database));
+}
+
+Result<int> run(const Arguments& args) {
+  auto config = read_config(default_job(), args);
+  if (!config) return tl::unexpected(config.error());
+  if (auto ok = bring_fault_layout(*config); !ok) return tl::unexpected(ok.error());
+  if (config->checkpoint.empty())  // otherwise the model is the checkpoint's, and train() checks it
+    if (auto ok = validate(*config); !ok) return tl::unexpected(ok.error());
+  auto flags = read_flags(args, *config);
+  if (!flags) return tl::unexpected(flags.error());
+
+  auto recording = Recording::start(flags->recording);
+  if (!recording) return tl::unexpected(recording.error());
+  recording->record_meta(meta_key::kToolVersion, std::string(kVersion));
+  recording->record_meta(meta_key::kConfig, to_json(*config));
+  if (!flags->quiet) announce(*config);
+  InterruptGuard interrupt;
+  auto result = train(*config, make_hooks(*config, flags->quiet));
+  if (!result) {
+    recording->discard();
+    return tl::unexpected(result.error());
+  }
+  {
+    SlowPhase phase("writing " + flags->recording.database, flags->quiet);
+    if (auto ok = recording->finish(); !ok) return tl::unexpected(ok.error());
+  }
+  std::optional<Report> report;
+  if (result->end == RunEnd::kStalled || (flags->diagnose && result->end == RunEnd::kCompleted)) {
+    auto made = report_of(*recording, flags->quiet);
+    if (!made) return tl::unexpected(made.error());
+    report = std::move(*made);
+  }
+  print_result(*result, report, *flags);
+  say_next(*flags, report);
+  return code_of(result->end, report, flags->least);
+}
+
+}  // namespace
+
+const Command& train_command() {
+  static const Command command = [] {
+    Command c{"train", "run the reference training; record it, and name what went wrong when it stalls", "[CONFIG] [flags]",
+              {"ringscope train --trace demo.db",
+               "ringscope train --tp 2 --cp 2 --sp --seq-length 512 --train-iters 50 --trace run.db --diagnose",
+               "ringscope train --fault ring-early-exit:rank=2,step=3",
+               "ringscope train config.json --turns 7 --json > steps.json"},
+              {{"trace", "DB", "record everything, and leave it in DB (what exists is not replaced)"},
+               {"diagnose", "", "diagnose the finished run; the exit code is the verdict's"},
+               fail_on_option(),
+               {"force", "", "replace an existing trace"},
+               {"keep-spool", "", "keep DB.spool, the raw recording"},
+               {"quiet", "", "no progress on stderr"}},
+              1, run,
+              "CONFIG is a JSON file; its keys are the flags' names with underscores. Without layout, model and config the\n"
+              "small default job runs: eight ranks, tp 2 x cp 2 x dp 2. As soon as one parallel size is named, the others\n"
+              "are 1. Exit codes: 0 ran to its end, 1 stalled (or findings, with --diagnose), 2 wrong usage, 3 files,\n"
+              "130 interrupted."};
+    for (const Option& option : config_options()) c.options.push_back(option);
+    return c;
+  }();
+  return command;
+}
+
+}  // namespace ringscope::cli
