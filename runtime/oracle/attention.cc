@@ -41,7 +41,8 @@ template <class Visit>
 void each_row(const Attention& a, Visit visit) {
   RS_CHECK(a.hk > 0 && a.hq % a.hk == 0, "query heads are a multiple of K/V heads");
   RS_CHECK(int64_t(a.q.size()) == a.batch * a.tq * a.hq * a.d, "q has its shape");
-  RS_CHECK(int64_t(a.k.size()) == a.batch * a.tk * a.hk * a.d && a.v.size() == a.k.size(), "k, v have their shape");
+  RS_CHECK(int64_t(a.k.size()) == a.batch * a.tk * a.hk * a.d && a.v.size() == a.k.size(),
+           "k, v have their shape");
   for (int64_t i = 0; i < a.batch * a.tq; ++i)
     for (int64_t head = 0; head < a.hq; ++head) visit(Row{a, i, head});
 }

@@ -1,8 +1,9 @@
-// Oracle: attention, its merge and the loss in plain float64, written to be read and believed, not to be fast.
-// The yardstick of tests and of numeric checks; shares no code with the kernels. Quadratic time, no blocking.
+// Oracle: attention, its merge and the loss in plain float64, written to be read and believed, not to be
+// fast. The yardstick of tests and of numeric checks; shares no code with the kernels. Quadratic time, no
+// blocking.
 //
-// Layout, as in the kernels: batch outermost; q, o, d_o, dq [batch*tq, hq, d]; k, v, dk, dv [batch*tk, hk, d];
-// rows and documents per token [batch*tq], [batch*tk]; lse, m [batch*tq, hq]. Query head h reads K/V head
+// Layout, as in the kernels: batch outermost; q, o, d_o, dq [batch*tq, hq, d]; k, v, dk, dv [batch*tk, hk,
+// d]; rows and documents per token [batch*tq], [batch*tk]; lse, m [batch*tq, hq]. Query head h reads K/V head
 // h / (hq/hk). A sample attends to itself only; the mask is layout's may_see.
 #pragma once
 
@@ -29,8 +30,9 @@ struct AttentionResult {
 };
 AttentionResult attention(const Attention&);
 
-// Gradients of sum(d_o * o). `lse` and `delta` (sum over d of d_o * o, per row and head) may be those of a longer
-// sequence of which k and v are a part; with those of attention() itself the gradient is the whole one.
+// Gradients of sum(d_o * o). `lse` and `delta` (sum over d of d_o * o, per row and head) may be those of a
+// longer sequence of which k and v are a part; with those of attention() itself the gradient is the whole
+// one.
 struct AttentionGradient {
   std::vector<double> dq, dk, dv;
 };
@@ -50,7 +52,8 @@ struct Loss {
 };
 Loss cross_entropy(const std::vector<double>& logits, int64_t vocabulary, const std::vector<int32_t>& labels);
 
-// Shards of a sequence back in the order of the global rows: out[rows[r][i]] = shards[r][i], `width` values a row.
+// Shards of a sequence back in the order of the global rows: out[rows[r][i]] = shards[r][i], `width` values a
+// row.
 std::vector<double> gather_rows(const std::vector<std::vector<double>>& shards,
                                 const std::vector<std::vector<int32_t>>& rows, int64_t width);
 

@@ -1,7 +1,8 @@
 // GF/s of the attention kernels on one core, as a fraction of the fp32 FMA peak measured around each case.
 // Useful FLOP only: 4*d a visible pair forward, 10*d backward; a causal mask counts L*(L+1)/2 pairs.
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -15,10 +16,16 @@ namespace {
 
 using ringscope::flash::Kernels;
 
+// CPU time of this thread: what other processes take does not count.
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+}
 double seconds_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = cpu_seconds();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return cpu_seconds() - start;
 }
 
 // Twelve independent chains of multiply-adds fill the pipelines.
@@ -98,24 +105,28 @@ void run_case(const Kernels& kernels, const Case& c) {
   b.batch = 1, b.tq = b.tk = c.length, b.hq = c.heads, b.hk = c.kv_heads, b.d = c.d, b.scale = scale;
   b.dq = x.dq.data(), b.dk = x.dk.data(), b.dv = x.dv.data();
 
-  const double pairs = double(c.heads) * double(c.length) *
-                       (c.causal ? 0.5 * double(c.length + 1) : double(c.length));
+  const double pairs =
+      double(c.heads) * double(c.length) * (c.causal ? 0.5 * double(c.length + 1) : double(c.length));
   double forward = 1e9, backward = 1e9, peak = 0;
   for (int repeat = 0; repeat < 3; ++repeat) {
     peak = std::max(peak, peak_gflops(kernels.vector_bytes));
     forward = std::min(forward, seconds_of([&] { kernels.forward_f32(f, x.aligned_scratch()); }));
     backward = std::min(backward, seconds_of([&] { kernels.backward_f32(b, x.aligned_scratch()); }));
   }
-  const double fwd = 4 * double(c.d) * pairs / forward * 1e-9, bwd = 10 * double(c.d) * pairs / backward * 1e-9;
+  const double fwd = 4 * double(c.d) * pairs / forward * 1e-9,
+               bwd = 10 * double(c.d) * pairs / backward * 1e-9;
   std::printf("%-8s %6lld %5lld/%-3lld %4lld %-7s %8.1f %8.1f %5.2f %8.1f %5.2f\n", kernels.isa,
-              static_cast<long long>(c.length), static_cast<long long>(c.heads), static_cast<long long>(c.kv_heads),
-              static_cast<long long>(c.d), c.causal ? "causal" : "full", peak, fwd, fwd / peak, bwd, bwd / peak);
+              static_cast<long long>(c.length), static_cast<long long>(c.heads),
+              static_cast<long long>(c.kv_heads), static_cast<long long>(c.d), c.causal ? "causal" : "full",
+              peak, fwd, fwd / peak, bwd, bwd / peak);
 }
 
 }  // namespace
 
 int main() {
-  std::printf("attention, fp32, one core; GF/s of useful work and as a fraction of the FMA peak (best of 3)\n");
+  std::printf(
+      "attention, fp32, one core, CPU time; GF/s of useful work and as a fraction of the FMA peak (best of "
+      "3)\n");
   std::printf("%-8s %6s %9s %4s %-7s %8s %8s %5s %8s %5s\n", "ISA", "length", "heads/kv", "d", "mask", "peak",
               "forward", "frac", "backward", "frac");
   const Kernels& best = ringscope::flash::best();

@@ -4,7 +4,8 @@
 #define RS_VECTORS 2
 #define RS_ISA_NAME "AVX2"
 #include "runtime/kernels/cpu/simd.inc"
-// simd.inc first: the others build on it.
+
+// After simd.inc, on which they build.
 #include "runtime/kernels/cpu/flash_kernel.inc"
 #include "runtime/kernels/cpu/pointwise_kernel.inc"
 

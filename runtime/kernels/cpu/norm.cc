@@ -97,7 +97,8 @@ void rms_norm_backward(Device& device, Stream& stream, const Tensor& dy, const T
           dws[j] += g[j] * xhat;
         }
         T* out = dx.data<T>() + i * h;
-        for (int64_t j = 0; j < h; ++j) out[j] = T(r * (double(g[j]) * weight[j] - in[j] * r * dot / double(h)));
+        for (int64_t j = 0; j < h; ++j)
+          out[j] = T(r * (double(g[j]) * weight[j] - in[j] * r * dot / double(h)));
       }
       for (int64_t j = 0; j < h; ++j) dw.data<T>()[j] += T(dws[j]);
     });

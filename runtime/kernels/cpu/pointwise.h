@@ -1,5 +1,5 @@
-// Element-wise kernels with an exponential or a hash in them, on raw pointers: compiled once per instruction set
-// (isa_*.cc) and chosen at run time. In and out may be the same array.
+// Element-wise kernels with an exponential or a hash in them, on raw pointers: compiled once per instruction
+// set (isa_*.cc) and chosen at run time. In and out may be the same array.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Counter-based random numbers: a hash of a key, without state, so that any layout draws the same number for the
-// same element. Integer arithmetic only; internal linkage, because files compiled for several instruction sets
-// include it.
+// Counter-based random numbers: a hash of a key, without state, so that any layout draws the same number for
+// the same element. Integer arithmetic only; internal linkage, because files compiled for several instruction
+// sets include it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The LSE merge on a GPU. Pointers are device memory; `stream` is a cudaStream_t (nullptr: the default stream).
+// The LSE merge on a GPU. Pointers are device memory; `stream` is a cudaStream_t (nullptr: the default
+// stream).
 #pragma once
 
 #include "runtime/kernels/cuda/lse_merge_body.h"

@@ -1,5 +1,6 @@
-// What one lane of a warp does in the LSE merge of one row, as a plain function: the CUDA kernel calls it, and a
-// host-compiled twin runs the same lanes in a loop, so that the arithmetic and the indices are tested without a GPU.
+// What one lane of a warp does in the LSE merge of one row, as a plain function: the CUDA kernel calls it,
+// and a host-compiled twin runs the same lanes in a loop, so that the arithmetic and the indices are tested
+// without a GPU.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ struct LseMerge {
   bool overwrite;  // the planted mistake: the last part wins
 };
 
-// Merges this lane's elements of the row and returns the row's new lse, which one lane stores after all have read.
+// Merges this lane's elements of the row and returns the row's new lse, which one lane stores after all have
+// read.
 template <class T>
 RS_HOST_DEVICE inline double merge_lane(const LseMerge<T>& m, int64_t row, int lane) {
   const MergeWeights w =

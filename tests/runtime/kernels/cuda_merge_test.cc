@@ -1,4 +1,5 @@
-// The CUDA kernel itself. Without a GPU the launch must say so, and the test says that it could not run further.
+// The CUDA kernel itself. Without a GPU the launch must say so, and the test says that it could not run
+// further.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
