@@ -1,20 +1,16 @@
 // The thread backend: ranks are tasks of one sched, a communicator is a set of FIFOs in shared memory.
 //
 // Algorithms are direct: reduce-scatter sends chunk j straight to rank j, which adds the contributions in
-// ascending group rank; all-gather sends the own part to everybody. Bytes sent equal a ring's; sums do not depend
-// on timing. An operation is a list of phases (all-reduce has two), a phase a list of transfers and what to do
-// when they are done; the operations of one group run their first phases together, then their second ones.
+// ascending group rank as they stream in; all-gather sends the own part to everybody. Bytes sent equal a ring's;
+// sums do not depend on timing. A call is a list of phases (all-reduce has two). In a group the collectives run
+// one after another, as they would ungrouped, and beside the point-to-point calls.
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <atomic>
+#include <cstring>
 #include <map>
-
 
 #include "probes/recorder/emit.h"
 #include "runtime/comm/transfer.h"
-#include "runtime/device/inside_launch.h"
 #include "tracedb/base/check.h"
 
 namespace ringscope {
@@ -47,41 +43,93 @@ std::shared_ptr<CommWorld> make_comm_world(Sched& sched, CommOptions options) {
 
 namespace {
 
-template <class T>
-void combine(T* into, const T* from, int64_t n, RedOp op) {
-  switch (op) {
-    case RedOp::kMax:
-      for (int64_t i = 0; i < n; ++i) into[i] = std::max(into[i], from[i]);
-      break;
-    case RedOp::kMin:
-      for (int64_t i = 0; i < n; ++i) into[i] = std::min(into[i], from[i]);
-      break;
-    default:
-      for (int64_t i = 0; i < n; ++i) into[i] += from[i];
+std::byte* bytes_of(const Tensor& t) { return t.data<std::byte>(); }
+
+bool overlap(const Tensor& a, const Tensor& b) {
+  return a.buffer() == b.buffer() && a.offset_bytes() < b.offset_bytes() + b.bytes() &&
+         b.offset_bytes() < a.offset_bytes() + a.bytes();
+}
+
+Fold fold_of(RedOp op) { return op == RedOp::kMax ? Fold::kMax : op == RedOp::kMin ? Fold::kMin : Fold::kSum; }
+
+void scale(std::byte* data, int64_t count, DType dtype, int parts) {
+  const auto divide = [&](auto* values) {
+    for (int64_t i = 0; i < count; ++i) values[i] /= parts;
+  };
+  if (dtype == DType::kF64) divide(reinterpret_cast<double*>(data));
+  else divide(reinterpret_cast<float*>(data));
+}
+
+// What a queued operation needs of its communicator: operations may be in a queue when it is gone.
+struct Member {
+  std::shared_ptr<FifoSet> fifos;
+  int rank = 0, size = 1;
+
+  Fifo* fifo(bool p2p, int from, int to) const {
+    return &(p2p ? fifos->p2p : fifos->collective)[size_t(from) * size + to];
   }
-}
+  Transfer sending(int peer, const std::byte* data, int64_t bytes, bool p2p = false) const {
+    Transfer t;
+    t.kind = Transfer::Kind::kSend;
+    t.fifo = fifo(p2p, rank, peer);
+    t.source = data;
+    t.bytes = bytes;
+    return t;
+  }
+  Transfer receiving(int peer, std::byte* data, int64_t bytes, bool p2p = false) const {
+    Transfer t;
+    t.kind = Transfer::Kind::kReceive;
+    t.fifo = fifo(p2p, peer, rank);
+    t.target = data;
+    t.bytes = bytes;
+    return t;
+  }
 
-// out = the parts added in order; parts[own] is read from `own_data`.
-template <class T>
-void reduce_parts(const std::vector<const T*>& parts, int64_t n, RedOp op, T* out) {
-  std::vector<T> sum(parts[0], parts[0] + n);
-  for (size_t r = 1; r < parts.size(); ++r) combine(sum.data(), parts[r], n, op);
-  if (op == RedOp::kAvg)
-    for (T& v : sum) v /= T(parts.size());
-  std::copy(sum.begin(), sum.end(), out);
-}
-
-struct Phase {
-  std::vector<Transfer> transfers;
-  std::function<void()> finish;  // on the worker, when the transfers are done; may be empty
+  Phase reduce_scatter(const std::byte* in, const std::byte* own, std::byte* out, int64_t chunk, int64_t count,
+                       DType dtype, RedOp op) const;
+  Phase all_gather(std::byte* out, int64_t part, int64_t total) const;
 };
 
-// One call. Phases are made when it starts, because they need addresses.
+// Chunk r of `in` (`chunk` elements; the last ones may be short or empty) goes to rank r. The own chunk's sum goes
+// to `out`; `own` is this rank's contribution, elsewhere than `out` unless it comes first.
+Phase Member::reduce_scatter(const std::byte* in, const std::byte* own, std::byte* out, int64_t chunk, int64_t count,
+                             DType dtype, RedOp op) const {
+  const int64_t element = size_of(dtype);
+  const auto length = [=](int r) { return std::clamp<int64_t>(count - r * chunk, 0, chunk); };
+  Phase phase;
+  for (int peer = 0; peer < size; ++peer)
+    if (peer != rank) phase.transfers.push_back(sending(peer, in + peer * chunk * element, length(peer) * element));
+  for (int from = 0; from < size; ++from) {  // in a chain: the order of the additions
+    Transfer t = receiving(from, out, length(rank) * element);
+    if (from == rank) t.kind = Transfer::Kind::kLocal, t.source = own;
+    t.fold = from == 0 ? Fold::kCopy : fold_of(op);
+    t.dtype = dtype;
+    t.after = from == 0 ? -1 : int(phase.transfers.size()) - 1;
+    phase.transfers.push_back(t);
+  }
+  if (op == RedOp::kAvg)
+    phase.finish = [out, n = length(rank), dtype, parts = size] { scale(out, n, dtype, parts); };
+  return phase;
+}
+
+// Parts of `part` bytes; every rank's own part is in place already.
+Phase Member::all_gather(std::byte* out, int64_t part, int64_t total) const {
+  const auto length = [=](int r) { return std::clamp<int64_t>(total - r * part, 0, part); };
+  Phase phase;
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer == rank) continue;
+    phase.transfers.push_back(sending(peer, out + rank * part, length(rank)));
+    phase.transfers.push_back(receiving(peer, out + peer * part, length(peer)));
+  }
+  return phase;
+}
+
+// One call of the host, until it is enqueued.
 struct Call {
   uint64_t op = 0;                          // 0 = recorder off
   std::function<std::vector<Phase>()> make;
+  std::pair<Fifo*, bool> track{nullptr, false};  // calls of one track go in order: all collectives, or one p2p direction
   const char* why = "";
-  uint64_t bytes_sent = 0;
 };
 
 class ThreadCommunicator : public Communicator {
@@ -89,7 +137,7 @@ class ThreadCommunicator : public Communicator {
   ThreadCommunicator(std::shared_ptr<CommWorld> world, Device& device, std::vector<int> ranks, int rank, uint32_t id,
                      Axis axis, const char* name, std::shared_ptr<FifoSet> fifos)
       : world_(std::move(world)), device_(device), ranks_(std::move(ranks)), rank_(rank), id_(id), axis_(axis),
-        fifos_(std::move(fifos)), sent_(std::make_shared<std::atomic<uint64_t>>(0)),
+        member_{std::move(fifos), rank, int(ranks_.size())}, sent_(std::make_shared<std::atomic<uint64_t>>(0)),
         send_seq_(ranks_.size(), 0), recv_seq_(ranks_.size(), 0) {
     record_creation(name);
   }
@@ -102,50 +150,58 @@ class ThreadCommunicator : public Communicator {
 
   void all_reduce(Stream& stream, const Tensor& in, const Tensor& out, RedOp op, const char* name) override {
     check_reducible(in);
-    collective(stream, CollFunc::kAllReduce, in, out, in.count(), op, -1, name, [=, this](Call&) {
-      auto phases = reduce_scatter_phases(in, out, chunk_of(in.count()), in.count(), op, /*chunk_in_place=*/true);
-      phases.push_back(gather_phase(out, chunk_of(out.count()) * size_of(out.dtype()), out.bytes()));
-      return phases;
+    RS_CHECK(in.count() == out.count() && in.dtype() == out.dtype(), "all_reduce: in and out are alike");
+    const int64_t count = in.count(), chunk = (count + size() - 1) / size();
+    const Tensor own_copy = scratch_if(overlap(in, out), in, chunk);
+    collective(stream, CollFunc::kAllReduce, in, out, count, op, -1, name, [=, m = member_] {
+      const int64_t at = m.rank * chunk * size_of(in.dtype());
+      const std::byte* own = own_contribution(in, at, own_copy, std::clamp<int64_t>(count - m.rank * chunk, 0, chunk));
+      return std::vector<Phase>{
+          m.reduce_scatter(bytes_of(in), own, bytes_of(out) + at, chunk, count, in.dtype(), op),
+          m.all_gather(bytes_of(out), chunk * size_of(in.dtype()), out.bytes())};
     });
   }
   void all_gather(Stream& stream, const Tensor& in, const Tensor& out, const char* name) override {
-    RS_CHECK(out.count() == in.count() * size(), "all_gather: out holds size() parts");
-    collective(stream, CollFunc::kAllGather, in, out, in.count(), RedOp::kNone, -1, name, [=, this](Call&) {
-      std::byte* own = bytes_of(out) + rank_ * in.bytes();
+    RS_CHECK(out.bytes() == in.bytes() * size(), "all_gather: out holds size() parts");
+    collective(stream, CollFunc::kAllGather, in, out, in.count(), RedOp::kNone, -1, name, [=, m = member_] {
+      std::byte* own = bytes_of(out) + m.rank * in.bytes();
       if (own != bytes_of(in)) std::memmove(own, bytes_of(in), size_t(in.bytes()));
-      return std::vector<Phase>{gather_phase(out, in.bytes(), out.bytes())};
+      return std::vector<Phase>{m.all_gather(bytes_of(out), in.bytes(), out.bytes())};
     });
   }
   void reduce_scatter(Stream& stream, const Tensor& in, const Tensor& out, RedOp op, const char* name) override {
     check_reducible(in);
-    RS_CHECK(in.count() == out.count() * size(), "reduce_scatter: in holds size() parts");
-    collective(stream, CollFunc::kReduceScatter, in, out, out.count(), op, -1, name, [=, this](Call&) {
-      return reduce_scatter_phases(in, out, out.count(), in.count(), op, /*chunk_in_place=*/false);
+    RS_CHECK(in.count() == out.count() * size() && in.dtype() == out.dtype(), "reduce_scatter: in holds size() parts");
+    const Tensor own_copy = scratch_if(overlap(in, out), in, out.count());
+    collective(stream, CollFunc::kReduceScatter, in, out, out.count(), op, -1, name, [=, m = member_] {
+      const std::byte* own = own_contribution(in, m.rank * out.bytes(), own_copy, out.count());
+      return std::vector<Phase>{
+          m.reduce_scatter(bytes_of(in), own, bytes_of(out), out.count(), in.count(), in.dtype(), op)};
     });
   }
   void broadcast(Stream& stream, const Tensor& buffer, int root, const char* name) override {
-    collective(stream, CollFunc::kBroadcast, buffer, buffer, buffer.count(), RedOp::kNone, root, name, [=, this](Call&) {
+    RS_CHECK(root >= 0 && root < size(), "the root is a rank of the group");
+    collective(stream, CollFunc::kBroadcast, buffer, buffer, buffer.count(), RedOp::kNone, root, name, [=, m = member_] {
       Phase phase;
-      for (int peer = 0; peer < size(); ++peer) {
-        if (rank_ == root && peer != root) phase.transfers.push_back(sending(peer, bytes_of(buffer), buffer.bytes()));
-        if (rank_ != root && peer == root) phase.transfers.push_back(receiving(peer, bytes_of(buffer), buffer.bytes()));
-      }
+      if (m.rank != root) phase.transfers.push_back(m.receiving(root, bytes_of(buffer), buffer.bytes()));
+      for (int peer = 0; m.rank == root && peer < m.size; ++peer)
+        if (peer != root) phase.transfers.push_back(m.sending(peer, bytes_of(buffer), buffer.bytes()));
       return std::vector<Phase>{std::move(phase)};
     });
   }
   void all_to_all(Stream& stream, const Tensor& in, const Tensor& out, const char* name) override {
-    RS_CHECK(in.count() == out.count() && in.count() % size() == 0, "all_to_all: size() equal parts");
-    collective(stream, CollFunc::kAllToAll, in, out, in.count() / size(), RedOp::kNone, -1, name, [=, this](Call&) {
-      const int64_t part = in.bytes() / size();
-      auto source = std::make_shared<std::vector<std::byte>>(bytes_of(in), bytes_of(in) + in.bytes());
-      std::memcpy(bytes_of(out) + rank_ * part, source->data() + rank_ * part, size_t(part));
+    RS_CHECK(in.bytes() == out.bytes() && in.count() % size() == 0, "all_to_all: size() equal parts");
+    const Tensor copy = scratch_if(overlap(in, out), in, in.count());
+    collective(stream, CollFunc::kAllToAll, in, out, in.count() / size(), RedOp::kNone, -1, name, [=, m = member_] {
+      const int64_t part = in.bytes() / m.size;
+      const std::byte* source = own_contribution(in, 0, copy, in.count());
+      if (part > 0) std::memcpy(bytes_of(out) + m.rank * part, source + m.rank * part, size_t(part));
       Phase phase;
-      for (int peer = 0; peer < size(); ++peer) {
-        if (peer == rank_) continue;
-        phase.transfers.push_back(sending(peer, source->data() + peer * part, part));
-        phase.transfers.push_back(receiving(peer, bytes_of(out) + peer * part, part));
+      for (int peer = 0; peer < m.size; ++peer) {
+        if (peer == m.rank) continue;
+        phase.transfers.push_back(m.sending(peer, source + peer * part, part));
+        phase.transfers.push_back(m.receiving(peer, bytes_of(out) + peer * part, part));
       }
-      phase.finish = [source] {};  // holds the copy until the phase is over
       return std::vector<Phase>{std::move(phase)};
     });
   }
@@ -165,77 +221,32 @@ class ThreadCommunicator : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key, Axis axis, const char* name) override;
 
   void abort() override {
-    fifos_->sched.update(fifos_->channel, [&] { fifos_->aborted = true; });
+    member_.fifos->sched.update(member_.fifos->channel, [&] { member_.fifos->aborted = true; });
   }
   std::optional<Error> async_error() const override {
     bool aborted = false;
-    fifos_->sched.update(fifos_->channel, [&] { aborted = fifos_->aborted; });
+    member_.fifos->sched.update(member_.fifos->channel, [&] { aborted = member_.fifos->aborted; });
     if (!aborted) return std::nullopt;
     return Error{ErrorKind::kInternal, "communicator " + std::to_string(id_) + " was aborted"};
   }
   TrafficCounter traffic() const override { return {sent_->load(), operations_}; }
 
  private:
-  static std::byte* bytes_of(const Tensor& t) { return t.data<std::byte>(); }
   static void check_reducible(const Tensor& t) {
     RS_CHECK(t.dtype() == DType::kF32 || t.dtype() == DType::kF64, "reductions are fp32 or fp64");
   }
-  int64_t chunk_of(int64_t count) const { return (count + size() - 1) / size(); }
 
-  Transfer transfer(bool p2p, int from, int to, std::byte* data, int64_t bytes) const {
-    Transfer t;
-    auto& fifos = p2p ? fifos_->p2p : fifos_->collective;
-    t.fifo = &fifos[size_t(from) * size() + to];
-    t.sending = from == rank_;
-    t.data = data;
-    t.bytes = bytes;
-    return t;
+  // Room for an own contribution that the operation would overwrite before it is used: in place only.
+  Tensor scratch_if(bool in_place, const Tensor& like, int64_t count) {
+    if (!in_place || size() == 1) return {};
+    return device_.allocate(like.dtype(), {count}, MemCategory::kCommBuffer, "comm.in_place");
   }
-  Transfer sending(int peer, std::byte* data, int64_t bytes) const { return transfer(false, rank_, peer, data, bytes); }
-  Transfer receiving(int peer, std::byte* data, int64_t bytes) const { return transfer(false, peer, rank_, data, bytes); }
-
-  // Every rank owns chunk `rank`; chunks are ceil(count / size), the last ones may be short or empty.
-  // chunk_in_place: the result goes to the chunk's place in out (all-reduce), else to the start of out.
-  std::vector<Phase> reduce_scatter_phases(const Tensor& in, const Tensor& out, int64_t chunk, int64_t count, RedOp op,
-                                           bool chunk_in_place) {
-    const int64_t element = size_of(in.dtype());
-    const auto length = [=](int r) { return std::clamp<int64_t>(count - r * chunk, 0, chunk); };
-    const int64_t own = length(rank_);
-    auto received = std::make_shared<std::vector<std::byte>>(size_t(own) * element * size());
-    Phase phase;
-    for (int peer = 0; peer < size(); ++peer) {
-      if (peer == rank_) continue;
-      phase.transfers.push_back(sending(peer, bytes_of(in) + peer * chunk * element, length(peer) * element));
-      phase.transfers.push_back(receiving(peer, received->data() + peer * own * element, own * element));
-    }
-    phase.finish = [=, this] {
-      std::byte* to = bytes_of(out) + (chunk_in_place ? rank_ * chunk * element : 0);
-      const auto reduce = [&](auto zero) {
-        using T = decltype(zero);
-        std::vector<const T*> parts;
-        for (int r = 0; r < size(); ++r)
-          parts.push_back(reinterpret_cast<const T*>(r == rank_ ? bytes_of(in) + rank_ * chunk * element
-                                                                : received->data() + r * own * element));
-        if (own > 0) reduce_parts(parts, own, op, reinterpret_cast<T*>(to));
-      };
-      if (in.dtype() == DType::kF32) reduce(float{});
-      else reduce(double{});
-    };
-    std::vector<Phase> phases;
-    phases.push_back(std::move(phase));
-    return phases;
-  }
-
-  // Parts of `part` bytes; every rank's own part is in place already.
-  Phase gather_phase(const Tensor& out, int64_t part, int64_t total) {
-    const auto length = [=](int r) { return std::clamp<int64_t>(total - r * part, 0, part); };
-    Phase phase;
-    for (int peer = 0; peer < size(); ++peer) {
-      if (peer == rank_) continue;
-      phase.transfers.push_back(sending(peer, bytes_of(out) + rank_ * part, length(rank_)));
-      phase.transfers.push_back(receiving(peer, bytes_of(out) + peer * part, length(peer)));
-    }
-    return phase;
+  // On the worker: the own contribution, moved to its scratch if it has one.
+  static const std::byte* own_contribution(const Tensor& in, int64_t at, const Tensor& scratch, int64_t count) {
+    const int64_t bytes = count * size_of(in.dtype());
+    if (!scratch.defined() || bytes == 0) return bytes_of(in) + at;
+    std::memcpy(bytes_of(scratch), bytes_of(in) + at, size_t(bytes));
+    return bytes_of(scratch);
   }
 
   template <class Make>
@@ -256,13 +267,7 @@ class ThreadCommunicator : public Communicator {
     }
     ++seq_;
     call.why = ringscope::name(func);
-    {
-      Buffer::DropAccounts mark;
-      call.make = [copy = std::make_shared<Make>(make)] {
-        Call unused;
-        return (*copy)(unused);
-      };
-    }
+    call.make = queued(make);
     end_call(stream, std::move(call));
   }
 
@@ -285,17 +290,21 @@ class ThreadCommunicator : public Communicator {
     }
     ++seq;
     call.why = send ? "send" : "recv";
-    const auto make = [=, this] {
+    call.track = {member_.fifo(true, send ? rank_ : peer, send ? peer : rank_), send};
+    call.make = queued([=, m = member_] {
       Phase phase;
-      phase.transfers.push_back(send ? transfer(true, rank_, peer, bytes_of(t), t.bytes())
-                                     : transfer(true, peer, rank_, bytes_of(t), t.bytes()));
+      phase.transfers.push_back(send ? m.sending(peer, bytes_of(t), t.bytes(), true)
+                                     : m.receiving(peer, bytes_of(t), t.bytes(), true));
       return std::vector<Phase>{std::move(phase)};
-    };
-    {
-      Buffer::DropAccounts mark;
-      call.make = [copy = std::make_shared<decltype(make)>(make)] { return (*copy)(); };
-    }
+    });
     end_call(stream, std::move(call));
+  }
+
+  // A copy whose tensors hold no account (tensor.h).
+  template <class Make>
+  static std::function<std::vector<Phase>()> queued(const Make& make) {
+    Buffer::DropAccounts mark;
+    return [copy = std::make_shared<Make>(make)] { return (*copy)(); };
   }
 
   Call begin_call(Stream& stream, OpKind kind, const char* name) {
@@ -307,7 +316,7 @@ class ThreadCommunicator : public Communicator {
     OpEnqueueRecord record{};
     record.op = call.op;
     record.where = device_.where().pack();
-    record.name = rs_intern(name);
+    record.name = device_.intern(name);
     record.kind = uint16_t(kind);
     record.group = depth_ > 0 ? group_op_ : 0;
     emit(RecordKind::kOpEnqueue, record, stream.id());
@@ -326,62 +335,27 @@ class ThreadCommunicator : public Communicator {
     op.ends_itself = true;
     for (const Call& call : calls_)
       if (call.op) op.ids.push_back(call.op);
-    auto calls = std::make_shared<std::vector<Call>>(std::move(calls_));
+    const char* why = calls_.size() == 1 ? calls_[0].why : "a group of communications";
+    auto tracks = std::make_shared<std::vector<Track>>(make_tracks(stream_->id()));
     calls_.clear();
     group_op_ = 0;
-    op.run = [fifos = fifos_, sent = sent_, calls, lane = stream_->id()] { return run_calls(*fifos, *sent, *calls, lane); };
+    op.run = [fifos = member_.fifos, tracks, why] { return run_tracks(*fifos, *tracks, why); };
     device_.enqueue(*stream_, std::move(op));
   }
 
-  // On the worker: all calls of a group, phase by phase.
-  static bool run_calls(FifoSet& fifos, std::atomic<uint64_t>& sent, std::vector<Call>& calls, uint16_t lane) {
-    std::vector<std::vector<Phase>> phases;
-    size_t rounds = 0;
-    for (Call& call : calls) {
-      phases.push_back(call.make());
-      rounds = std::max(rounds, phases.back().size());
+  // Collectives go in call order, and so do several sends, or several receives, with one peer.
+  std::vector<Track> make_tracks(uint16_t lane) {
+    std::vector<Track> tracks;
+    std::map<std::pair<Fifo*, bool>, size_t> track_of;
+    for (Call& call : calls_) {
+      const auto [entry, fresh] = track_of.try_emplace(call.track, tracks.size());
+      if (fresh) tracks.emplace_back();
+      tracks[entry->second].calls.push_back({std::move(call.make), [op = call.op, lane, sent = sent_](uint64_t bytes) {
+                                               sent->fetch_add(bytes, std::memory_order_relaxed);
+                                               if (op) emit(RecordKind::kOpEnd, OpEndRecord{op, bytes}, lane);
+                                             }});
     }
-    std::vector<size_t> open(calls.size());
-    for (size_t round = 0; round < rounds; ++round) {
-      std::vector<Transfer> transfers;
-      for (size_t c = 0; c < calls.size(); ++c) {
-        open[c] = 0;
-        if (round >= phases[c].size()) continue;
-        for (Transfer& t : phases[c][round].transfers) {
-          t.op = c;
-          ++open[c];
-          transfers.push_back(t);
-        }
-      }
-      order_same_peer(transfers);
-      const auto finish_call = [&](size_t c) {
-        if (phases[c][round].finish) phases[c][round].finish();
-        if (round + 1 == phases[c].size() && calls[c].op) emit(RecordKind::kOpEnd, OpEndRecord{calls[c].op, calls[c].bytes_sent}, lane);
-      };
-      for (size_t c = 0; c < calls.size(); ++c)
-        if (round < phases[c].size() && open[c] == 0) finish_call(c);
-      const bool done = run_transfers(fifos, transfers, calls[0].why, [&](size_t i) {
-        const Transfer& t = transfers[i];
-        if (t.sending) {
-          sent.fetch_add(uint64_t(t.bytes), std::memory_order_relaxed);
-          calls[t.op].bytes_sent += uint64_t(t.bytes);
-        }
-        if (--open[t.op] == 0) finish_call(t.op);
-      });
-      if (!done) return false;
-    }
-    return true;
-  }
-
-  // Several sends, or several receives, with one peer go in call order.
-  static void order_same_peer(std::vector<Transfer>& transfers) {
-    std::map<std::pair<Fifo*, bool>, int> last;
-    for (size_t i = 0; i < transfers.size(); ++i) {
-      auto [entry, fresh] = last.try_emplace({transfers[i].fifo, transfers[i].sending}, int(i));
-      if (fresh) continue;
-      transfers[i].after = entry->second;
-      entry->second = int(i);
-    }
+    return tracks;
   }
 
   void record_creation(const char* name) {
@@ -405,7 +379,7 @@ class ThreadCommunicator : public Communicator {
   int rank_;
   uint32_t id_;
   Axis axis_;
-  std::shared_ptr<FifoSet> fifos_;
+  Member member_;
   std::shared_ptr<std::atomic<uint64_t>> sent_;
   uint64_t operations_ = 0, seq_ = 0;
   std::vector<uint64_t> send_seq_, recv_seq_;

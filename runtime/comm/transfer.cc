@@ -6,7 +6,11 @@
 namespace ringscope {
 namespace {
 
-constexpr int64_t kTaken = -1;  // Segment::bytes of a posted segment that was read whole
+using State = Segment::State;
+using Kind = Transfer::Kind;
+
+// Claims are copied together and published in one update, unless they are large enough to be worth one each.
+constexpr int64_t kPublishBytes = 64 * 1024;
 
 // Uniform in [0, 1) from the link's seed and a counter (splitmix64).
 double uniform(uint64_t seed, uint64_t counter) {
@@ -16,10 +20,10 @@ double uniform(uint64_t seed, uint64_t counter) {
   return double((x ^ (x >> 31)) >> 11) * 0x1p-53;
 }
 
-// When a segment that is posted now arrives at the other end. Inside update.
+// When a segment that is posted now arrives at the other end. Under the lock.
 int64_t arrival_ns(FifoSet& set, Fifo& fifo, int64_t now, int64_t bytes) {
   const LinkModel& link = set.link;
-  if (link.gbytes_per_s <= 0 && link.latency_us <= 0) return 0;
+  if (link.gbytes_per_s <= 0 && link.latency_us <= 0 && link.jitter_us <= 0) return 0;
   const int64_t start = std::max(now, fifo.link_free_ns);
   const int64_t wire = link.gbytes_per_s > 0 ? int64_t(double(bytes) / link.gbytes_per_s) : 0;  // GB/s = bytes/ns
   fifo.link_free_ns = start + wire;
@@ -28,134 +32,232 @@ int64_t arrival_ns(FifoSet& set, Fifo& fifo, int64_t now, int64_t bytes) {
   return fifo.link_free_ns + int64_t(late_us * 1000);
 }
 
-bool blocked_by_order(const std::vector<Transfer>& transfers, const Transfer& t) {
-  return t.after >= 0 && !transfers[t.after].done();
-}
-
-// May the transfer move now? Inside sched's lock. `wake_ns`: earliest arrival that it waits for.
-bool can_move(const FifoSet& set, const std::vector<Transfer>& transfers, const Transfer& t, int64_t now,
-              int64_t& wake_ns) {
-  if (t.done() || blocked_by_order(transfers, t)) return false;
-  if (t.sending) {
-    if (set.slots > 0) return int64_t(t.fifo->segments.size()) < set.slots;
-    return t.posted == 0;  // not posted yet; later it only waits for the reader
+template <class T>
+void combine(std::byte* into, const std::byte* from, int64_t n, Fold fold) {
+  for (int64_t i = 0; i < n; ++i) {
+    T a, b;  // by memcpy: a mismatched program may have put the bytes anywhere
+    std::memcpy(&a, into + i * sizeof(T), sizeof(T));
+    std::memcpy(&b, from + i * sizeof(T), sizeof(T));
+    a = fold == Fold::kSum ? a + b : fold == Fold::kMax ? std::max(a, b) : std::min(a, b);
+    std::memcpy(into + i * sizeof(T), &a, sizeof(T));
   }
-  if (t.fifo->segments.empty() || !t.fifo->segments.front().ready) return false;
-  if (t.fifo->segments.front().bytes == kTaken) return false;  // its sender has yet to remove it
-  const int64_t at = t.fifo->segments.front().available_ns;
-  if (at <= now) return true;
-  wake_ns = wake_ns == 0 ? at : std::min(wake_ns, at);
-  return false;
 }
 
-// k > 0: claims a slot, copies outside the lock, publishes.
-void send_segment(FifoSet& set, Transfer& t) {
-  const int64_t bytes = std::min(t.bytes - t.moved, kSlotBytes);
-  Segment* segment = nullptr;
-  set.sched.update(set.channel, [&] {
-    t.fifo->segments.emplace_back();
-    segment = &t.fifo->segments.back();
-    segment->bytes = bytes;
-  });
-  segment->copy.assign(t.data + t.moved, t.data + t.moved + bytes);
-  const int64_t now = set.sched.now();
-  set.sched.update(set.channel, [&] {
-    segment->available_ns = arrival_ns(set, *t.fifo, now, bytes);
-    segment->ready = true;
-    t.moved += bytes;
-  });
+void combine(std::byte* into, const std::byte* from, int64_t elements, Fold fold, DType dtype) {
+  if (dtype == DType::kF64) combine<double>(into, from, elements, fold);
+  else combine<float>(into, from, elements, fold);
 }
 
-// k = 0: posts the whole message; the reader's takes are seen through the segment.
-void post_message(FifoSet& set, Transfer& t) {
-  const int64_t now = set.sched.now();
-  set.sched.update(set.channel, [&] {
-    Segment segment;
-    segment.posted = t.data;
-    segment.bytes = t.bytes;
-    segment.available_ns = arrival_ns(set, *t.fifo, now, t.bytes);
-    segment.ready = true;
-    t.fifo->segments.push_back(std::move(segment));
-    t.posted = t.bytes;
-  });
+// Takes n bytes into the target, which may cut elements anywhere.
+void fold_bytes(Transfer& t, const std::byte* from, int64_t n) {
+  if (t.fold == Fold::kCopy) {
+    if (t.target + t.moved != from) std::memcpy(t.target + t.moved, from, size_t(n));  // equal: in place
+    t.moved += n;
+    return;
+  }
+  const int64_t element = size_of(t.dtype);
+  while (n > 0) {
+    if (t.partial_bytes == 0 && n >= element) {
+      const int64_t whole = n / element;
+      combine(t.target + t.moved, from, whole, t.fold, t.dtype);
+      t.moved += whole * element, from += whole * element, n -= whole * element;
+      continue;
+    }
+    t.partial[t.partial_bytes++] = *from++, --n, ++t.moved;
+    if (t.partial_bytes == element) {
+      combine(t.target + t.moved - element, t.partial.data(), 1, t.fold, t.dtype);
+      t.partial_bytes = 0;
+    }
+  }
 }
 
-void receive_segment(FifoSet& set, Transfer& t) {
-  Segment* segment = nullptr;
-  set.sched.update(set.channel, [&] { segment = &t.fifo->segments.front(); });
-  const int64_t bytes = std::min({t.bytes - t.moved, segment->bytes - segment->taken, kSlotBytes});
-  const std::byte* from = segment->posted ? segment->posted : segment->copy.data();
-  std::memcpy(t.data + t.moved, from + segment->taken, size_t(bytes));
-  set.sched.update(set.channel, [&] {
-    t.moved += bytes;
-    segment->taken += bytes;
-    if (segment->taken < segment->bytes) return;
-    if (segment->posted) segment->bytes = kTaken;  // the sender removes it: its memory is its own again
-    else t.fifo->segments.pop_front();
-  });
-}
+// A segment that a transfer holds between claim and publication.
+struct Claim {
+  Transfer* transfer;
+  Segment* segment;
+  int64_t bytes;
+};
 
-// k = 0: a sender is done when its posted segment was taken whole. Inside the lock.
-bool posted_taken(const Transfer& t) {
-  return t.sending && t.posted == t.bytes && t.posted > 0 && !t.done() && !t.fifo->segments.empty() &&
-         t.fifo->segments.front().bytes == kTaken && t.fifo->segments.front().posted == t.data;
-}
+class Engine {
+ public:
+  Engine(FifoSet& set, std::vector<Track>& tracks, const char* why) : set_(set), tracks_(tracks), why_(why) {}
+
+  bool run() {
+    for (;;) {
+      if (!start_what_can()) return true;
+      claims_.clear();
+      now_ = set_.sched.now();
+      bool aborted = false;
+      const auto end = set_.sched.block_until_or_time(
+          set_.channel,
+          [&] {
+            aborted = set_.aborted;
+            return aborted || claim_all();
+          },
+          {why_, false}, wake_ns_);
+      if (end == Sched::WaitEnd::kStopped || aborted) return false;
+      copy_and_publish();
+      set_.sched.beat();
+      set_.sched.yield();
+    }
+  }
+
+ private:
+  // Ends the calls and phases that are done and starts their successors. False = all tracks are at their end.
+  bool start_what_can() {
+    bool any = false;
+    for (Track& track : tracks_) any |= advance(track);
+    return any;
+  }
+
+  static bool advance(Track& track) {
+    for (; track.call < track.calls.size(); ++track.call, track.made = false) {
+      if (!track.made) {
+        track.phases = track.calls[track.call].make();
+        track.phase = 0;
+        track.bytes_sent = 0;
+        track.made = true;
+      }
+      for (; track.phase < track.phases.size(); ++track.phase) {
+        Phase& phase = track.phases[track.phase];
+        run_local(phase);
+        if (!phase.done()) return true;
+        for (const Transfer& t : phase.transfers)
+          if (t.kind == Kind::kSend) track.bytes_sent += uint64_t(t.bytes);
+        if (phase.finish) phase.finish();
+      }
+      if (track.calls[track.call].on_done) track.calls[track.call].on_done(track.bytes_sent);
+    }
+    return false;
+  }
+
+  static void run_local(Phase& phase) {
+    for (Transfer& t : phase.transfers)
+      if (t.kind == Kind::kLocal && !t.done() && may_start(phase, t)) fold_bytes(t, t.source, t.bytes);
+  }
+
+  static bool may_start(const Phase& phase, const Transfer& t) {
+    return t.after < 0 || phase.transfers[size_t(t.after)].done();
+  }
+
+  // Under the lock: takes hold of every segment that can move. True = something changed.
+  bool claim_all() {
+    wake_ns_ = 0;
+    bool moved = false;
+    for (Track& track : tracks_) {
+      if (track.call == track.calls.size()) continue;
+      Phase& phase = track.phases[track.phase];
+      for (Transfer& t : phase.transfers) {
+        if (t.done() || t.kind == Kind::kLocal || !may_start(phase, t)) continue;
+        if (t.kind == Kind::kReceive) moved |= claim_front(t);
+        else if (set_.slots > 0) moved |= claim_slot(t);
+        else moved |= rendezvous(t);
+      }
+    }
+    return moved;
+  }
+
+  bool claim_front(Transfer& t) {
+    if (t.fifo->segments.empty()) return false;
+    Segment& front = t.fifo->segments.front();
+    if (front.state != State::kReady) return false;
+    if (front.available_ns > now_) {
+      wake_ns_ = wake_ns_ == 0 ? front.available_ns : std::min(wake_ns_, front.available_ns);
+      return false;
+    }
+    front.state = State::kDraining;
+    claims_.push_back({&t, &front, std::min(t.bytes - t.moved, front.bytes - front.taken)});
+    return true;
+  }
+
+  bool claim_slot(Transfer& t) {
+    if (int(t.fifo->segments.size()) >= set_.slots) return false;
+    Segment& segment = t.fifo->segments.emplace_back();
+    segment.bytes = std::min(t.bytes - t.moved, kSlotBytes);
+    if (!t.fifo->spare.empty()) {
+      segment.slot = std::move(t.fifo->spare.back());
+      t.fifo->spare.pop_back();
+    }
+    claims_.push_back({&t, &segment, segment.bytes});
+    return true;
+  }
+
+  // Posts the whole message at once; later sees what the reader has taken.
+  bool rendezvous(Transfer& t) {
+    if (t.posted) {
+      if (*t.posted < t.bytes) return false;
+      t.moved = t.bytes;
+      return true;
+    }
+    t.posted = std::make_shared<int64_t>(0);
+    for (int64_t at = 0; at < t.bytes; at += kSlotBytes) {
+      Segment& segment = t.fifo->segments.emplace_back();
+      segment.posted = t.source + at;
+      segment.progress = t.posted;
+      segment.bytes = std::min(t.bytes - at, kSlotBytes);
+      segment.available_ns = arrival_ns(set_, *t.fifo, now_, segment.bytes);
+      segment.state = State::kReady;
+    }
+    return true;
+  }
+
+  void copy_and_publish() {
+    size_t first = 0;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < claims_.size(); ++i) {
+      copy(claims_[i]);
+      bytes += claims_[i].bytes;
+      if (bytes < kPublishBytes && i + 1 < claims_.size()) continue;
+      const int64_t now = set_.sched.now();
+      set_.sched.update(set_.channel, [&] {
+        for (size_t c = first; c <= i; ++c) publish(claims_[c], now);
+      });
+      first = i + 1;
+      bytes = 0;
+    }
+  }
+
+  static void copy(const Claim& claim) {
+    Transfer& t = *claim.transfer;
+    if (t.kind == Kind::kReceive) {
+      fold_bytes(t, claim.segment->data() + claim.segment->taken, claim.bytes);
+    } else {
+      claim.segment->slot.assign(t.source + t.moved, t.source + t.moved + claim.bytes);
+      t.moved += claim.bytes;
+    }
+  }
+
+  // Under the lock.
+  void publish(const Claim& claim, int64_t now) {
+    Transfer& t = *claim.transfer;
+    Segment& segment = *claim.segment;
+    if (t.kind == Kind::kSend) {
+      segment.available_ns = arrival_ns(set_, *t.fifo, now, segment.bytes);
+      segment.state = State::kReady;
+      return;
+    }
+    segment.taken += claim.bytes;
+    if (segment.progress) *segment.progress += claim.bytes;
+    segment.state = State::kReady;
+    if (segment.taken < segment.bytes) return;
+    if (!segment.posted) t.fifo->spare.push_back(std::move(segment.slot));
+    t.fifo->segments.pop_front();
+  }
+
+  FifoSet& set_;
+  std::vector<Track>& tracks_;
+  const char* why_;
+  int64_t now_ = 0;
+  int64_t wake_ns_ = 0;  // earliest arrival that is waited for; set under the lock
+  std::vector<Claim> claims_;
+};
 
 }  // namespace
 
-bool run_transfers(FifoSet& set, std::vector<Transfer>& transfers, const char* why,
-                   const std::function<void(size_t)>& on_done) {
-  Sched& sched = set.sched;
-  size_t left = 0;
-  std::vector<size_t> active;
-  for (size_t i = 0; i < transfers.size(); ++i) {
-    if (transfers[i].bytes == 0) on_done(i);
-    else active.push_back(i), ++left;
-  }
-  std::vector<size_t> movable, finished;
-  while (left > 0) {
-    int64_t wake_ns = 0;
-    movable.clear();
-    finished.clear();
-    const int64_t now = sched.now();
-    const auto look = [&] {  // inside the lock
-      wake_ns = 0;
-      for (size_t i : active) {
-        Transfer& t = transfers[i];
-        if (posted_taken(t)) finished.push_back(i);
-        else if (can_move(set, transfers, t, now, wake_ns)) movable.push_back(i);
-      }
-      return set.aborted || !movable.empty() || !finished.empty() || wake_ns > 0;
-    };
-    if (!sched.block_until(set.channel, look, {why, false})) return false;
-    if (set.aborted) return false;
-    for (size_t i : finished) {
-      Transfer& t = transfers[i];
-      sched.update(set.channel, [&] {
-        t.fifo->segments.pop_front();
-        t.moved = t.bytes;
-      });
-    }
-    for (size_t i : movable) {
-      Transfer& t = transfers[i];
-      if (!t.sending) receive_segment(set, t);
-      else if (set.slots > 0) send_segment(set, t);
-      else post_message(set, t);
-      sched.beat();
-      sched.yield();
-    }
-    for (size_t k = 0; k < active.size();) {
-      if (!transfers[active[k]].done()) {
-        ++k;
-        continue;
-      }
-      on_done(active[k]);
-      active.erase(active.begin() + k);
-      --left;
-    }
-    if (movable.empty() && finished.empty() && wake_ns > 0 && !sched.sleep_until(wake_ns)) return false;
-  }
-  return true;
+bool Phase::done() const {
+  return std::all_of(transfers.begin(), transfers.end(), [](const Transfer& t) { return t.done(); });
 }
+
+bool run_tracks(FifoSet& set, std::vector<Track>& tracks, const char* why) { return Engine(set, tracks, why).run(); }
 
 }  // namespace ringscope

@@ -6,6 +6,7 @@
 //     waiting on a never-recorded event is a no-op;
 //   - a free is ordered on the stream it is freed on; the peak is counted in host order.
 // Every call that orders or touches memory is recorded (recorder), in host order.
+// Lifetime: a device, and everything that a queued operation may touch, outlives the sched's run.
 // Thread rule: all methods belong to the rank's host task, except where a comment says otherwise.
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/device/tensor.h"
@@ -26,8 +28,8 @@ namespace ringscope {
 class DeviceMemory;
 class Stream;
 
-// An operation in a stream's queue. run() does the work on the worker; false = stopped or aborted (the worker
-// then drops its queue without end records). Communicators enqueue their own subclass-like closures.
+// An operation in a stream's queue. run() does the work on the worker; false = stopped or aborted: the stream is
+// then dead, its queue is dropped without end records, and waiting for it fails.
 struct StreamOp {
   std::vector<uint64_t> ids;                   // op ids with start/end records around run (none for markers)
   std::function<bool()> run;
@@ -36,7 +38,7 @@ struct StreamOp {
   std::function<uint64_t(size_t)> bytes_sent;  // by index in ids; empty = 0
 };
 
-// Snapshot semantics of cudaEvent_t. Cheap to create; copies share the event.
+// Snapshot semantics of cudaEvent_t. Cheap to create; a copy keeps the record that it was copied with.
 class Event {
  public:
   Event() = default;
@@ -109,17 +111,20 @@ class Device {
   void record(Event&, Stream&);
   void wait(Stream&, const Event&);
 
-  // Blocks the host until the stream drained; false = stopped. Read-back points call this, then look.
+  // Blocks the host until the stream drained; false = stopped, or the stream died. Read-back points call this, then look.
   [[nodiscard]] bool synchronize(Stream&);
 
   // Copies a tensor to the host at a named read-back point: synchronizes the stream, then reads as double.
-  // Empty = stopped.
+  // Empty = as above.
   [[nodiscard]] std::vector<double> read_back(Stream&, const Tensor&, const char* point);
 
   // For communicators: enqueue an operation with its own records. `accesses` are (tensor, mode) pairs recorded
   // for ids[i] by the caller through record_access.
   void enqueue(Stream&, StreamOp op);
   void record_access(uint64_t op, const Tensor&, AccessMode);
+
+  // The name id of a literal (cached by address); 0 when nothing is recorded.
+  uint32_t intern(const char* literal);
 
   // The place that goes into every record of this rank; set by ScopedWhere.
   Where& where() { return where_; }
@@ -139,12 +144,14 @@ class Device {
   void on_unused(Buffer&);               // nothing names the memory any more
   void worker(Stream::State& state, int stream_id, std::string name);
   void push(Stream&, StreamOp op);
+  void emit_sync(SyncKind, uint16_t lane, uint64_t event, uint64_t key, const char* name);
   void retire(Stream&);
 
   Sched& sched_;
   int rank_, world_;
   std::unique_ptr<DeviceMemory> memory_;
   std::vector<std::unique_ptr<Stream>> streams_;
+  std::unordered_map<const void*, uint32_t> interned_;  // by address: names are literals
   uint64_t next_buffer_ = 1, next_event_ = 1, next_key_ = 1;
   Where where_;
 };

@@ -3,7 +3,7 @@
 //
 // One lock guards everything here. A task is in one of four states:
 //   kRunnable   running, or (turns) waiting for the turn
-//   kBlocked    in block_until, condition false
+//   kBlocked    in block_until, condition false (and its time, if it waits for one, not reached)
 //   kSleeping   in sleep_until
 //   kDone
 // `runnable_` counts the first; a stall can only begin when it reaches zero, so that is where it is looked for.
@@ -42,8 +42,12 @@ struct Task {
   bool daemon = false;
   State state = State::kRunnable;
   const std::function<bool()>* condition = nullptr;  // while blocked
+  Channel* channel = nullptr;
   WaitWhy why;
+  const int64_t* deadline = nullptr;                 // while blocked: wakes at this time too, 0 = never
   int64_t wake_ns = 0;                               // while sleeping
+  int64_t armed_ns = 0;                              // free threads: the time the thread is waiting for
+  bool timed_out = false;
   std::condition_variable wake;
   std::thread thread;
 };
@@ -72,36 +76,20 @@ class SchedImpl : public Sched {
   }
 
   bool block_until(Channel& channel, const std::function<bool()>& condition, WaitWhy why) override {
-    std::unique_lock lock(mutex_);
-    if (stopped_) return false;
-    pass_turn(lock);
-    if (stopped_) return false;
-    if (condition()) return true;
-    Task* task = current_;
-    RS_CHECK(task != nullptr, "only a task of this sched may block");
-    task->condition = &condition;
-    task->why = why;
-    channel.waiters_.push_back(task);
-    leave(task, State::kBlocked);
-    task->wake.wait(lock, [&] { return task->state == State::kRunnable && has_turn(task); });
-    task->condition = nullptr;
-    return !stopped_;
+    return wait_for(channel, condition, why, nullptr) == WaitEnd::kHeld;
+  }
+
+  WaitEnd block_until_or_time(Channel& channel, const std::function<bool()>& condition, WaitWhy why,
+                              const int64_t& wake_ns) override {
+    return wait_for(channel, condition, why, &wake_ns);
   }
 
   void update(Channel& channel, const std::function<void()>& change) override {
     std::unique_lock lock(mutex_);
     change();
     if (stopped_) return;  // everybody is awake and leaving
-    auto& waiters = channel.waiters_;
-    for (size_t i = 0; i < waiters.size();) {
-      Task* task = static_cast<Task*>(waiters[i]);
-      if (!(*task->condition)()) {
-        ++i;
-        continue;
-      }
-      waiters.erase(waiters.begin() + i);  // order kept: waking is deterministic
-      make_runnable(task);
-    }
+    wake_waiters(channel);
+    pass_turn(lock);
   }
 
   void yield() override {
@@ -114,21 +102,14 @@ class SchedImpl : public Sched {
     std::unique_lock lock(mutex_);
     if (stopped_) return false;
     Task* task = current_;
-    if (turns_) {
-      if (ns <= logical_now_) {
-        pass_turn(lock);
-        return !stopped_;
-      }
-      task->wake_ns = ns;
-      leave(task, State::kSleeping);
-      task->wake.wait(lock, [&] { return task->state == State::kRunnable && has_turn(task); });
+    RS_CHECK(task != nullptr, "only a task of this sched may sleep");
+    if (turns_ && ns <= logical_now_) {
+      pass_turn(lock);
       return !stopped_;
     }
     task->wake_ns = ns;
     leave(task, State::kSleeping);
-    const auto deadline = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
-    task->wake.wait_until(lock, deadline, [&] { return task->state == State::kRunnable; });
-    if (task->state == State::kSleeping) make_runnable(task);
+    wait_until_runnable(lock, task);
     return !stopped_;
   }
 
@@ -142,10 +123,7 @@ class SchedImpl : public Sched {
     std::unique_lock lock(mutex_);
     stop_locked();
   }
-  bool stopped() const override {
-    std::unique_lock lock(mutex_);
-    return stopped_;
-  }
+  bool stopped() const override { return stopped_; }
 
   void beat() override {
     last_beat_ns_.store(monotonic_ns(), std::memory_order_relaxed);
@@ -175,6 +153,84 @@ class SchedImpl : public Sched {
  private:
   // The calling thread's task. Thread-local, and one sched at a time per thread.
   static thread_local Task* current_;
+
+  WaitEnd wait_for(Channel& channel, const std::function<bool()>& condition, WaitWhy why, const int64_t* deadline) {
+    std::unique_lock lock(mutex_);
+    if (stopped_) return WaitEnd::kStopped;
+    Task* task = current_;
+    RS_CHECK(task != nullptr, "only a task of this sched may block");
+    pass_turn(lock);
+    if (stopped_) return WaitEnd::kStopped;
+    if (condition()) {
+      if (!channel.waiters_.empty()) wake_waiters(channel);  // it may have changed what others wait for
+      return WaitEnd::kHeld;
+    }
+    task->condition = &condition;
+    task->channel = &channel;
+    task->deadline = deadline;
+    task->why = why;
+    task->timed_out = false;
+    channel.waiters_.push_back(task);
+    leave(task, State::kBlocked);
+    wait_until_runnable(lock, task);
+    task->condition = nullptr;
+    task->deadline = nullptr;
+    if (stopped_) return WaitEnd::kStopped;
+    return task->timed_out ? WaitEnd::kTime : WaitEnd::kHeld;
+  }
+
+  // Wakes the tasks on the channel whose conditions hold. A condition that holds may change the state (take an
+  // item), so the others are asked again until nothing more comes true.
+  void wake_waiters(Channel& channel) {
+    auto& waiters = channel.waiters_;
+    for (bool again = true; again;) {
+      again = false;
+      for (size_t i = 0; i < waiters.size();) {
+        Task* task = static_cast<Task*>(waiters[i]);
+        if ((*task->condition)()) {
+          waiters.erase(waiters.begin() + i);  // order kept: waking is deterministic
+          make_runnable(task);
+          again = !waiters.empty();
+          continue;
+        }
+        if (!turns_ && task->deadline && *task->deadline != task->armed_ns) task->wake.notify_one();
+        ++i;
+      }
+    }
+  }
+
+  // The time at which a waiting task goes on by itself; 0 = none.
+  static int64_t time_of(const Task& task) {
+    if (task.state == State::kSleeping) return std::max<int64_t>(task.wake_ns, 1);
+    return task.state == State::kBlocked && task.deadline ? *task.deadline : 0;
+  }
+
+  // The time of a waiting task has come.
+  void wake_by_time(Task* task) {
+    if (task->state == State::kBlocked) {
+      std::erase(task->channel->waiters_, static_cast<void*>(task));
+      task->timed_out = true;
+    }
+    task->state = State::kRunnable;
+    ++runnable_;
+  }
+
+  void wait_until_runnable(std::unique_lock<std::mutex>& lock, Task* task) {
+    if (turns_) {
+      task->wake.wait(lock, [&] { return task->state == State::kRunnable && has_turn(task); });
+      return;
+    }
+    while (task->state != State::kRunnable) {
+      task->armed_ns = time_of(*task);
+      if (task->armed_ns == 0) {
+        task->wake.wait(lock);
+        continue;
+      }
+      task->wake.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(task->armed_ns)));
+      const int64_t at = time_of(*task);
+      if (task->state != State::kRunnable && at > 0 && at <= monotonic_ns()) wake_by_time(task);
+    }
+  }
 
   bool has_turn(const Task* task) const { return !turns_ || turn_ == task || stopped_; }
 
@@ -211,29 +267,38 @@ class SchedImpl : public Sched {
   }
 
   // Turns: chooses the next task among the runnable ones, in spawn order, by the seeded generator. With none,
-  // logical time jumps to the earliest sleeper.
+  // logical time jumps to the earliest time that a task waits for.
   void give_turn() {
-    std::vector<Task*> ready;
-    for (auto& task : tasks_)
-      if (task->state == State::kRunnable) ready.push_back(task.get());
-    if (ready.empty()) {
-      Task* earliest = nullptr;
-      for (auto& task : tasks_)
-        if (task->state == State::kSleeping && (!earliest || task->wake_ns < earliest->wake_ns)) earliest = task.get();
-      if (!earliest) return;
-      logical_now_ = std::max(logical_now_, earliest->wake_ns);
-      earliest->state = State::kRunnable;
-      ++runnable_;
-      ready.push_back(earliest);
+    if (collect_ready() == 0) {
+      int64_t earliest = 0;
+      for (auto& task : tasks_) {
+        const int64_t at = time_of(*task);
+        if (at > 0 && (earliest == 0 || at < earliest)) earliest = at;
+      }
+      if (earliest == 0) return;
+      logical_now_ = std::max(logical_now_, earliest);
+      collect_ready();
     }
     random_ ^= random_ << 13, random_ ^= random_ >> 7, random_ ^= random_ << 17;  // xorshift64 (Marsaglia 2003)
-    turn_ = ready[random_ % ready.size()];
+    turn_ = ready_[random_ % ready_.size()];
     turn_->wake.notify_one();
+  }
+
+  // Runnable tasks, and waiting ones whose time has come.
+  size_t collect_ready() {
+    ready_.clear();
+    for (auto& task : tasks_) {
+      const int64_t at = time_of(*task);
+      if (at > 0 && at <= logical_now_) wake_by_time(task.get());
+      if (task->state == State::kRunnable) ready_.push_back(task.get());
+    }
+    return ready_.size();
   }
 
   void pass_turn(std::unique_lock<std::mutex>& lock) {
     if (!turns_ || stopped_) return;
     Task* task = current_;
+    if (task == nullptr || turn_ != task) return;  // a call from outside the tasks
     logical_now_ += 1;  // every turn takes a nanosecond of logical time
     give_turn();
     if (turn_ == task) return;
@@ -243,6 +308,7 @@ class SchedImpl : public Sched {
   void stop_locked() {
     if (stopped_) return;
     stopped_ = true;
+    stopped_early_ = live_ > 0;
     for (auto& task : tasks_) {
       if (task->state == State::kBlocked || task->state == State::kSleeping) {
         task->state = State::kRunnable;
@@ -270,7 +336,7 @@ class SchedImpl : public Sched {
     if (runnable_ > 0 || live_ == 0) return false;
     bool waits = false;
     for (const auto& task : tasks_) {
-      if (task->state == State::kSleeping) return false;
+      if (time_of(*task) > 0) return false;
       waits |= task->state == State::kBlocked && !task->why.idle;
     }
     return waits;
@@ -289,8 +355,8 @@ class SchedImpl : public Sched {
   RunEnd supervise() {
     std::unique_lock lock(mutex_);
     for (;;) {
+      if (stopped_early_) return RunEnd::kStopped;
       if (live_ == 0) return RunEnd::kCompleted;
-      if (stopped_) return RunEnd::kStopped;
       const bool proved = stuck_locked();
       const bool timed_out = monotonic_ns() - last_beat_ns_.load(std::memory_order_relaxed) > stall_timeout_ns &&
                              kernels_.load(std::memory_order_relaxed) == 0;
@@ -305,7 +371,7 @@ class SchedImpl : public Sched {
       lock.lock();
       if (stop_now) return RunEnd::kStopped;
       if (live_ == 0 || stopped_ || stuck_locked()) continue;
-      supervisor_.wait_for(lock, std::chrono::milliseconds(50));
+      supervisor_.wait_for(lock, std::chrono::nanoseconds(std::clamp<int64_t>(stall_timeout_ns / 4, 1'000'000, 50'000'000)));
     }
   }
 
@@ -315,10 +381,13 @@ class SchedImpl : public Sched {
   std::vector<std::unique_ptr<Task>> tasks_;
   std::vector<Task*> waiting_to_start_;
   Task* turn_ = nullptr;
+  std::vector<Task*> ready_;  // scratch of give_turn
   uint64_t random_;
   int64_t logical_now_ = 0;
   int runnable_ = 0, live_ = 0;
-  bool running_ = false, stopped_ = false;
+  bool running_ = false;
+  bool stopped_early_ = false;      // before every task that counts had returned
+  std::atomic<bool> stopped_{false};  // set under the lock
   std::atomic<int64_t> last_beat_ns_{0};
   std::atomic<int> kernels_{0};
 };

@@ -70,12 +70,19 @@ class Sched {
   // cheap, must not call sched, and may change the state of its channel when it returns true (take an item).
   [[nodiscard]] virtual bool block_until(Channel&, const std::function<bool()>& condition, WaitWhy why) = 0;
 
+  // The same, or until now() reaches `wake_ns`, which the condition may set (0 = no such time): it is read whenever
+  // the condition was false. A task that waits for a time counts as sleeping.
+  enum class WaitEnd { kHeld, kTime, kStopped };
+  [[nodiscard]] virtual WaitEnd block_until_or_time(Channel&, const std::function<bool()>& condition, WaitWhy why,
+                                                    const int64_t& wake_ns) = 0;
+
   // Changes shared state under sched's lock; callable from tasks and from outside.
   virtual void update(Channel&, const std::function<void()>& change) = 0;
 
   // From a task: a point where the turn may pass. No-op for free threads.
   virtual void yield() = 0;
-  // From a task: false when stopped. A sleeper counts as progressing.
+  // From a task: false when stopped. A sleeper counts as progressing: no stall is proved; the stall by time
+  // comes all the same, in real time.
   [[nodiscard]] virtual bool sleep_until(int64_t ns) = 0;
   virtual int64_t now() const = 0;
 

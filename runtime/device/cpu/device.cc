@@ -14,8 +14,6 @@ namespace {
 // Ids are unique in the job: the rank in the high bits.
 uint64_t job_id(int rank, uint64_t n) { return uint64_t(rank) << 40 | n; }
 
-uint32_t intern(const char* text) { return rs_enabled() ? rs_intern(text) : 0; }
-
 }  // namespace
 
 // `done`, `alive` and the queue change inside sched's update only.
@@ -30,6 +28,13 @@ struct Stream::State {
 
 Buffer::~Buffer() { device_->on_unused(*this); }
 Buffer::Account::~Account() { device->on_free(*this); }
+
+uint32_t Device::intern(const char* literal) {
+  if (!rs_enabled()) return 0;
+  uint32_t& id = interned_[literal];
+  if (id == 0) id = rs_intern(literal);
+  return id;
+}
 
 Device::Device(Sched& sched, int rank, int world)
     : sched_(sched), rank_(rank), world_(world), memory_(std::make_unique<DeviceMemory>()) {}
@@ -71,6 +76,8 @@ void Device::worker(Stream::State& state, int stream_id, std::string name) {
         },
         {"a worker without work", true});
     if (!more || op == nullptr) break;
+    sched_.yield();
+    if (sched_.stopped()) break;
     for (uint64_t id : op->ids) emit(RecordKind::kOpStart, OpStartRecord{id}, lane);
     sched_.beat();
     if (op->counts_as_kernel) sched_.kernel_begin();
@@ -85,16 +92,15 @@ void Device::worker(Stream::State& state, int stream_id, std::string name) {
       for (size_t i = 0; i < op->ids.size(); ++i)
         emit(RecordKind::kOpEnd, OpEndRecord{op->ids[i], op->bytes_sent ? op->bytes_sent(i) : 0}, lane);
     sched_.beat();
-    bool killed = false;
     sched_.update(state.channel, [&] {
-      killed = !state.alive;
       state.finished.push_back(std::move(state.queue.front()));
       state.queue.pop_front();
       ++state.done;
     });
-    if (killed) break;
-    sched_.yield();
   }
+  // Whoever waits for this stream is told that it is dead. What is queued stays until the device goes: peers may
+  // still be reading what an operation of ours posted.
+  sched_.update(state.channel, [&] { state.alive = false; });
   rs_thread_detach();
 }
 
@@ -192,46 +198,58 @@ Event Device::create_event(const char* name) {
   return event;
 }
 
-namespace {
-void emit_sync(SyncKind kind, uint16_t lane, uint64_t event, uint64_t key, const Where& where, const char* name) {
+void Device::emit_sync(SyncKind kind, uint16_t lane, uint64_t event, uint64_t key, const char* name) {
   if (!rs_enabled()) return;
   SyncRecord record{};
   record.event = event;
   record.key = key;
   record.kind = uint32_t(kind);
-  record.where = where.pack();
+  record.where = where_.pack();
   record.name = intern(name);
   emit(RecordKind::kSync, record, lane);
 }
-}  // namespace
 
 void Device::record(Event& event, Stream& stream) {
   event.stream_ = &stream;
   event.key_ = job_id(rank_, next_key_++);
   event.position_ = stream.state_->enqueued;
-  emit_sync(SyncKind::kRecord, stream.id_, event.id_, event.key_, where_, event.name_);
+  emit_sync(SyncKind::kRecord, stream.id_, event.id_, event.key_, event.name_);
 }
 
 void Device::wait(Stream& stream, const Event& event) {
-  emit_sync(SyncKind::kWait, stream.id_, event.id_, event.key_, where_, event.name_);
+  emit_sync(SyncKind::kWait, stream.id_, event.id_, event.key_, event.name_);
   if (!event.recorded()) return;  // a no-op, as in CUDA
   if (event.stream_ == &stream) return;  // already in order
   StreamOp marker;
   marker.counts_as_kernel = false;
   marker.run = [this, other = event.stream_->state_, position = event.position_] {
-    return sched_.block_until(other->channel, [&] { return other->done >= position; }, {"an event"});
+    bool reached = false;
+    return sched_.block_until(
+               other->channel,
+               [&] {
+                 reached = other->done >= position;
+                 return reached || !other->alive;
+               },
+               {"an event"}) &&
+           reached;
   };
   push(stream, std::move(marker));
 }
 
 bool Device::synchronize(Stream& stream) {
-  emit_sync(SyncKind::kHostSync, stream.id_, 0, 0, where_, stream.name_);
+  emit_sync(SyncKind::kHostSync, stream.id_, 0, 0, stream.name_);
   Stream::State& state = *stream.state_;
-  const bool drained =
-      sched_.block_until(state.channel, [&] { return state.done >= state.enqueued; }, {"a stream to drain"});
-  if (drained)
-    for (auto& any : streams_) retire(*any);
-  return drained;
+  bool drained = false;
+  const bool held = sched_.block_until(
+      state.channel,
+      [&] {
+        drained = state.done >= state.enqueued;
+        return drained || !state.alive;
+      },
+      {"a stream to drain"});
+  if (!held || !drained) return false;
+  for (auto& any : streams_) retire(*any);
+  return true;
 }
 
 namespace {
