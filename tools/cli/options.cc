@@ -58,7 +58,7 @@ Error unknown_flag(const std::vector<Option>& options, std::string name) {
 Result<po::parsed_options> parse(const std::vector<Option>& options, const std::vector<std::string>& args) {
   const po::options_description description = describe(options);
   po::positional_options_description words;
-  words.add("", -1);
+  words.add("word", -1);  // a name, or Boost takes none: told apart below by position_key
   namespace style = po::command_line_style;
   try {
     return po::command_line_parser(args)
