@@ -21,7 +21,10 @@ TraceIndex::TraceIndex(const TraceView& v) : view(v) {
     if (is_comm(op) && op.state == OpState::kStarted) blocked_.push_back(op.rank);
   }
   for (const RankExitRow& exit : view.rank_exits)
-    if (exit.status == -2) blocked_.push_back(exit.rank);
+    if (exit.status == -2) {  // written only when a stall is declared; the outcome may not be there yet
+      blocked_.push_back(exit.rank);
+      stalled = true;
+    }
   sort_unique(blocked_);
   for (size_t i = 0; i < view.streams.size(); ++i) stream_[view.streams[i].stream] = i;
   for (size_t i = 0; i < view.buffers.size(); ++i) buffer_[view.buffers[i].buffer] = i;
