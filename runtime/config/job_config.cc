@@ -111,8 +111,10 @@ Status apply_flag(JobConfig& config, std::string_view name, std::string_view val
     const Key& key = table[i];
     if (name != key.flag && (key.short_form.empty() || name != key.short_form)) continue;
     if (key.kind != Kind::kBool) {
-      if (auto status = write(config, int(i), value); !status)
+      JobConfig changed = config;  // a refused flag leaves nothing behind
+      if (auto status = write(changed, int(i), value); !status)
         return usage_error(fmt::format("--{}: {}", name, status.error().message));
+      config = std::move(changed);
       return {};
     }
     if (!value.empty() && value != "true" && value != "false")

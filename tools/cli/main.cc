@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdio>
 
 #include "tools/cli/command.h"
@@ -6,6 +7,7 @@
 
 int main(int argc, char** argv) {
   ringscope::cli::install_internal_error_handlers();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error like a full disk, not a crash
   const int code = ringscope::cli::run_command_line({argv + (argc > 0 ? 1 : 0), argv + argc});
   // A result that did not reach its file is no result.
   if (std::fflush(stdout) != 0 || std::ferror(stdout)) {

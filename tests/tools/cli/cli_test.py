@@ -1,0 +1,465 @@
+"""End-to-end tests of the command line: python3 cli_test.py PROGRAM MODELS [unittest arguments]."""
+
+import hashlib
+import json
+import math
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = MODELS = None
+PATIENCE = 240  # seconds; sanitizer builds are slow
+
+# A job that takes a moment: two layers, narrow, short.
+SMALL = ["--num-layers", "2", "--hidden-size", "32", "--num-attention-heads", "4", "--seq-length", "32",
+         "--global-batch-size", "2", "--train-iters", "3"]
+VERBS = ["train", "eval", "diagnose", "info", "query", "faults", "playbook", "help"]
+
+
+def read_safetensors(path):
+    with open(path, "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(size))
+        data = file.read()
+    header.pop("__metadata__", None)
+    return header, data
+
+
+def write_safetensors(path, header, data):
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def tensor(path, name):
+    header, data = read_safetensors(path)
+    entry = header[name]
+    begin, end = entry["data_offsets"]
+    code = {"F64": "d", "F32": "f", "I64": "q"}[entry["dtype"]]
+    values = struct.unpack("<%d%s" % ((end - begin) // struct.calcsize(code), code), data[begin:end])
+    return entry["dtype"], entry["shape"], values
+
+
+def digest(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+class CliTest(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="ringscope-cli-test-")
+        self.tmp = os.path.join(self.dir, "tmp")
+        os.mkdir(self.tmp)
+        self.env = dict(os.environ, TMPDIR=self.tmp)
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "w") as file:
+            file.write(text)
+        return self.path(name)
+
+    def call(self, *args, **options):
+        return subprocess.run([PROGRAM, *args], cwd=self.dir, env=self.env, capture_output=True, text=True,
+                              timeout=PATIENCE, **options)
+
+    def run_ok(self, *args, code=0):
+        done = self.call(*args)
+        self.assertEqual(done.returncode, code, "%s\n%s\n%s" % (args, done.stdout, done.stderr))
+        return done
+
+    def json_of(self, *args, code=0):
+        return json.loads(self.run_ok(*args, code=code).stdout)
+
+    # One line that says what is wrong, the exit code, nothing on stdout.
+    def refused(self, code, part, *args, **options):
+        done = self.call(*args, **options)
+        self.assertEqual(done.returncode, code, "%s\n%s\n%s" % (args, done.stdout, done.stderr))
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ringscope: ")]
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertIn(part, lines[0])
+        self.assertEqual(done.stdout, "")
+
+    def left_over(self):
+        return sorted(name for name in os.listdir(self.dir) if name != "tmp") + os.listdir(self.tmp)
+
+    # A long run in the background, once it has recorded some steps.
+    def long_run(self, *flags):
+        process = subprocess.Popen([PROGRAM, "train", *SMALL[:-1], "1000000", "--cp", "2", *flags], cwd=self.dir,
+                                   env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (process.poll() is None and process.kill(), process.communicate()))
+        seen = 0
+        while seen < 3:
+            line = process.stderr.readline()
+            self.assertNotEqual(line, "", "the run ended by itself")
+            seen += line.startswith("step")
+        return process
+
+
+class Words(CliTest):
+    def test_version_and_overview(self):
+        self.assertRegex(self.run_ok("--version").stdout, r"^ringscope \d+\.\d+\.\d+\n$")
+        for args in (["help"], ["--help"]):
+            text = self.run_ok(*args).stdout
+            for verb in VERBS:
+                self.assertRegex(text, r"(?m)^  %s " % verb)
+        self.assertIn("Verbs:", self.run_ok(code=2).stderr)
+
+    def test_every_verb_has_help_with_examples(self):
+        listed = [verb["name"] for verb in self.json_of("help", "--json")["verbs"]]
+        self.assertEqual(listed, VERBS)
+        for verb in VERBS:
+            text = self.run_ok(verb, "--help").stdout
+            self.assertIn("Examples:\n  ringscope " + verb, text)
+            self.assertIn("--json", text)
+            self.assertEqual(text, self.run_ok("help", verb).stdout)
+
+    def test_unknown_words_name_the_nearest(self):
+        self.refused(2, "unknown verb 'diagnoes'; did you mean 'diagnose'?", "diagnoes")
+        self.refused(2, "unknown flag --seq-lenght; did you mean --seq-length?", "train", "--seq-lenght", "64")
+        self.refused(2, "unknown flag --trac", "train", "--trac", "x.db")  # no guessing of prefixes
+        self.refused(2, "one word too many", "faults", "x")
+        self.refused(2, "needs a value", "train", "--trace")
+        self.refused(2, "given twice", "train", "--tp", "2", "--tensor-model-parallel-size", "2")
+        self.refused(2, "is a switch", "train", "--quiet=yes")
+        self.refused(2, "name a trace", "diagnose")
+        self.refused(2, "did you mean 'hang.ring_break'", "playbook", "hang.ring_brake")
+        self.write("some.db", "x")
+        self.refused(2, "did you mean 'ringscope diagnose some.db'?", "some.db")
+
+    def test_faults(self):
+        listed = self.json_of("faults", "--json")
+        self.assertEqual(listed["schema"], "ringscope.faults/1")
+        self.assertEqual(len(listed["faults"]), 15)
+        for fault in listed["faults"]:
+            self.assertEqual(set(fault), {"name", "what", "finding", "implied", "outcome", "ranks", "keys", "layout", "imitates"})
+            self.assertIn(fault["outcome"], ["hang", "corrupt", "slow", "none"])
+            self.assertIn(fault["name"], self.run_ok("faults").stdout)
+        early = next(f for f in listed["faults"] if f["name"] == "ring-early-exit")
+        self.assertEqual(early["finding"], "hang.ring_break")
+        self.assertEqual(early["implied"], ["ring.step_count"])
+
+    def test_every_finding_of_a_fault_has_its_page(self):
+        for fault in self.json_of("faults", "--json")["faults"]:
+            if fault["finding"]:
+                page = self.run_ok("playbook", fault["finding"]).stdout
+                self.assertIn(fault["finding"], page)
+                self.assertEqual(self.json_of("playbook", fault["finding"], "--json")["text"], page)
+        self.assertIn("hang.ring_break", self.run_ok("playbook").stdout)
+
+
+class Train(CliTest):
+    def test_records_and_every_reader_reads(self):
+        result = self.json_of("train", *SMALL, "--cp", "2", "--trace", "a.db", "--json")
+        self.assertEqual(result["schema"], "ringscope.train/1")
+        self.assertEqual(result["outcome"], "completed")
+        self.assertIsNone(result["report"])
+        self.assertEqual([s["step"] for s in result["steps"]], [0, 1, 2])
+        for step in result["steps"]:
+            self.assertEqual(set(step), {"step", "loss", "grad_norm", "lr", "tokens_per_s", "peak_bytes"})
+            self.assertTrue(0 < step["loss"] < 10)
+        self.assertEqual(self.left_over(), ["a.db"])
+
+        before = digest(self.path("a.db"))
+        self.assertIn("clean", self.run_ok("diagnose", "a.db").stdout)
+        report = self.json_of("diagnose", "--json", "a.db")
+        self.assertEqual((report["schema"], report["verdict"], report["findings"]), ("ringscope.report/1", "clean", []))
+        self.assertEqual(report["sources"][0]["path"], "a.db")
+
+        info = self.json_of("info", "a.db", "--json")
+        self.assertEqual((info["schema"], info["outcome"], info["ranks"]), ("ringscope.info/1", "completed", 2))
+        self.assertEqual((info["layout"]["cp"], info["training"]["steps"]), (2, 3))
+        self.assertEqual(info["config"]["context_parallel_size"], 2)
+        self.assertAlmostEqual(info["training"]["first_loss"], result["steps"][0]["loss"])
+        self.assertIn("completed", self.run_ok("info", "a.db").stdout)
+
+        rows = self.json_of("query", "a.db", "SELECT step, loss FROM train_step WHERE rank = 0 ORDER BY step", "--json")
+        self.assertEqual(rows["columns"], ["step", "loss"])
+        self.assertEqual([row[1] for row in rows["rows"]], [s["loss"] for s in result["steps"]])
+        self.assertEqual(len(self.run_ok("query", "a.db", "SELECT step, loss FROM train_step WHERE rank = 0").stdout.splitlines()), 4)
+        self.assertEqual(self.json_of("query", "a.db", "SELECT NULL, 1.5, 'x'", "--json")["rows"], [[None, 1.5, "x"]])
+        self.refused(2, "may only read", "query", "a.db", "DELETE FROM op")
+        self.refused(2, "SQL: ", "query", "a.db", "SELECT nope FROM op")
+        self.refused(2, "name a trace and a statement", "query", "a.db")
+        self.assertEqual(digest(self.path("a.db")), before, "a reader wrote to the trace")
+
+    def test_progress_goes_to_stderr_and_quiet_silences_it(self):
+        done = self.run_ok("train", *SMALL, "--tp", "1")
+        self.assertEqual(len([line for line in done.stderr.splitlines() if line.startswith("step ")]), 3)
+        self.assertIn("tokens/s", done.stderr)
+        self.assertTrue(done.stdout.startswith("completed after 3 steps, loss "), done.stdout)
+        self.assertEqual(self.run_ok("train", *SMALL, "--tp", "1", "--quiet").stderr, "")
+        self.assertEqual(self.left_over(), [])
+
+    def test_turns_repeat_and_layouts_agree(self):
+        losses = [[s["loss"] for s in self.json_of("train", *SMALL, "--dtype", "fp64", "--json", *flags)["steps"]]
+                  for flags in (["--tp", "1"], ["--cp", "2", "--turns", "5"], ["--cp", "2", "--turns", "5"], ["--tp", "2", "--sp"])]
+        self.assertEqual(losses[1], losses[2])
+        for other in (losses[1], losses[3]):
+            for a, b in zip(losses[0], other):
+                self.assertTrue(math.isclose(a, b, rel_tol=1e-9), (a, b))
+
+    def test_config_file_and_flags_add_up(self):
+        self.write("job.json", json.dumps({"tensor_model_parallel_size": 2, "num_layers": 1, "hidden_size": 32, "seq_length": 16,
+                                           "num_attention_heads": 4, "global_batch_size": 2, "train_iters": 2}))
+        self.run_ok("train", "job.json", "--cp", "2", "--trace", "a.db", "--quiet")
+        config = self.json_of("info", "a.db", "--json")["config"]
+        self.assertEqual((config["tensor_model_parallel_size"], config["context_parallel_size"], config["data_parallel_size"]), (2, 2, 1))
+
+    def test_an_existing_trace_is_not_replaced(self):
+        run = ["train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db"]
+        self.run_ok(*run)
+        first = digest(self.path("a.db"))
+        self.refused(3, "a.db exists already", *run)
+        self.assertEqual(digest(self.path("a.db")), first)
+        self.run_ok(*run, "--force")
+        self.assertNotEqual(digest(self.path("a.db")), first)
+        self.write("notes.txt", "mine")
+        self.refused(3, "is no ringscope trace", "train", *SMALL, "--tp", "1", "--quiet", "--trace", "notes.txt", "--force")
+        os.mkdir(self.path("b.db.spool"))
+        self.refused(3, "b.db.spool exists already", "train", *SMALL, "--tp", "1", "--quiet", "--trace", "b.db")
+        with open(self.path("notes.txt")) as file:
+            self.assertEqual(file.read(), "mine")
+        self.refused(2, "goes with --trace", "train", "--force")
+
+    def test_keep_spool_stays_and_is_not_recovered_again(self):
+        self.run_ok("train", *SMALL, "--cp", "2", "--quiet", "--trace", "a.db", "--keep-spool")
+        self.assertEqual(self.left_over(), ["a.db", "a.db.spool"])
+        before = digest(self.path("a.db"))
+        self.assertNotIn("recovered", self.run_ok("diagnose", "a.db").stderr)
+        self.assertEqual(digest(self.path("a.db")), before)
+        self.run_ok("diagnose", "a.db.spool")
+        self.assertEqual(self.json_of("info", "a.db.spool", "--json")["training"]["steps"], 3)
+
+    def test_one_trace_has_one_writer_and_ctrl_c_completes_it(self):
+        process = self.long_run("--trace", "a.db")
+        self.refused(3, "exists already", "train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db")
+        self.refused(3, "being written by another run", "train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db", "--force")
+        self.assertIn("being written by a run", self.run_ok("info", "a.db").stderr)
+        self.assertFalse(os.path.exists(self.path("a.db")), "a reader of a running job must not make its database")
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 130)
+        self.assertTrue(out.startswith("interrupted after "), out)
+        self.assertEqual(self.left_over(), ["a.db"])
+        self.assertEqual(self.json_of("info", "a.db", "--json")["outcome"], "interrupted")
+        self.assertEqual(self.json_of("diagnose", "a.db", "--json")["findings"], [])
+
+    def test_a_killed_run_is_recovered(self):
+        process = self.long_run("--trace", "a.db")
+        process.kill()
+        process.wait()
+        self.assertEqual(self.left_over(), ["a.db.spool"])
+        report = self.call("diagnose", "a.db", "--json")
+        self.assertIn(report.returncode, (0, 4), report.stdout + report.stderr)
+        self.assertEqual([f["id"] for f in json.loads(report.stdout)["findings"] if f["id"] != "hang.undecided"], [])
+        self.assertIn("recovered", report.stderr)
+        before = digest(self.path("a.db"))
+        self.assertEqual(self.call("diagnose", "a.db", "--json").stdout, report.stdout)
+        self.assertEqual(digest(self.path("a.db")), before)
+        self.assertIsNone(self.json_of("info", "a.db", "--json")["outcome"])
+
+
+class Faults(CliTest):
+    def roots(self, report):
+        return [(f["id"], f["ranks"]) for f in report["findings"] if f["root"]]
+
+    def test_a_stalled_run_names_its_cause_and_exits_1(self):
+        begin = time.monotonic()
+        done = self.run_ok("train", *SMALL, "--fault", "ring-early-exit:rank=2,step=1", "--trace", "a.db", code=1)
+        self.assertIn("hang.ring_break", done.stdout)
+        self.assertIn("stalled after 1 step", done.stdout)
+        self.assertIn("planted on purpose: ring-early-exit", done.stderr)
+        self.assertLess(time.monotonic() - begin, 60)
+        report = self.json_of("diagnose", "a.db", "--json", code=1)
+        self.assertEqual(self.roots(report), [("hang.ring_break", [2])])
+        self.assertEqual(report["findings"][0]["where"]["step"], 1)
+        self.assertIn("hang.ring_break", self.run_ok("info", "a.db").stdout)
+
+    def test_a_stall_is_diagnosed_without_a_trace_too(self):
+        result = self.json_of("train", *SMALL, "--fault", "rank-exit", "--json", code=1)
+        self.assertEqual(result["outcome"], "stalled")
+        self.assertEqual(self.roots(result["report"]), [("hang.dead_rank", [1])])
+        self.assertEqual(self.left_over(), [])
+
+    def test_a_completed_run_exits_by_its_verdict_only_when_asked(self):
+        flags = ["train", *SMALL, "--fault", "no-global-max", "--quiet", "--json"]
+        self.assertIsNone(self.json_of(*flags)["report"])
+        asked = self.json_of(*flags, "--diagnose", code=1)
+        self.assertEqual(asked["outcome"], "completed")
+        self.assertEqual(self.roots(asked["report"]), [("softmax.no_global_max", [0, 1])])
+        self.assertEqual(self.left_over(), [])
+
+    def test_the_clean_twin_is_clean(self):
+        self.assertIn("clean", self.run_ok("train", *SMALL, "--fault", "cross-group-order-one", "--diagnose").stdout)
+
+
+class BadInput(CliTest):
+    def test_config(self):
+        refuse = lambda code, part, text: self.refused(code, part, "train", self.write("job.json", text), "--trace", "a.db")
+        refuse(2, "unknown key 'seq_lenght'; did you mean 'seq_length'?", '{"seq_lenght": 64}')
+        refuse(2, "num_attention_heads 6 cannot be split over tensor_model_parallel_size 4: use 4 or 8 heads, or --tp 2",
+               '{"num_attention_heads": 6, "num_query_groups": 2, "hidden_size": 96, "tensor_model_parallel_size": 4}')
+        refuse(2, "hidden_size 66 cannot be split over num_attention_heads 4: use 64 or 68", '{"hidden_size": 66, "num_attention_heads": 4}')
+        refuse(2, "global_batch_size 6 is no multiple of micro_batch_size 1 x data_parallel_size 4: use 4 or 8",
+               '{"global_batch_size": 6, "data_parallel_size": 4}')
+        refuse(2, "bf16 is not in this version", '{"dtype": "bf16"}')
+        refuse(2, "pipeline_model_parallel_size 2 is not in this version", '{"pipeline_model_parallel_size": 2}')
+        refuse(3, "job.json:1: not valid JSON", '{"seq_length": }')
+        refuse(3, "the file is empty", "")
+        self.refused(3, "no such file", "train", "nowhere.json")
+        self.refused(3, "is a folder", "train", self.tmp)
+        self.assertEqual(self.left_over(), ["job.json"])
+
+    def test_data(self):
+        refuse = lambda part, path: self.refused(3, part, "train", *SMALL, "--tp", "1", "--quiet", "--data", path, "--trace", "a.db")
+        refuse("nowhere.txt", "nowhere.txt")
+        refuse("empty", self.write("empty.txt", ""))
+        refuse("short.txt", self.write("short.txt", "too short"))
+        refuse(os.path.basename(self.tmp), self.tmp)
+        self.assertEqual(self.left_over(), ["empty.txt", "short.txt"])
+
+    def test_faults(self):
+        self.refused(2, "did you mean 'ring-early-exit'", "train", "--fault", "ring-early-exti")
+        self.refused(2, "has no key 'rnk'", "train", "--fault", "rank-exit:rnk=1")
+        self.refused(2, "fault ring-buffer-reuse needs --cp 4 or more", "train", "--cp", "2", "--fault", "ring-buffer-reuse")
+        self.refused(2, "the job has 4 ranks", "train", "--fault", "ring-early-exit:rank=9")
+
+    def test_traces(self):
+        self.run_ok("train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db")
+        refuse = lambda part, path: (self.refused(3, part, "diagnose", path), self.refused(3, part, "info", path))
+        refuse("no such file", "nowhere.db")
+        refuse("empty", self.write("empty.db", ""))
+        refuse("not recognised", self.write("notes.txt", "a text " * 100))
+        shutil.copy(self.path("a.db"), self.path("new.db"))
+        database = sqlite3.connect(self.path("new.db"))
+        database.execute("PRAGMA user_version = 99")
+        database.commit()
+        database.close()
+        refuse("schema version 99 is newer", "new.db")
+        with open(self.path("a.db"), "rb") as file:
+            whole = file.read()
+        with open(self.path("cut.db"), "wb") as file:
+            file.write(whole[: len(whole) // 2])
+        refuse("cut.db", "cut.db")
+        foreign = sqlite3.connect(self.path("foreign.db"))
+        foreign.execute("CREATE TABLE t(x)")
+        foreign.commit()
+        foreign.close()
+        refuse("foreign.db", "foreign.db")
+        broken = self.call("diagnose", "--json", "cut.db")
+        self.assertEqual(broken.returncode, 3)
+        self.assertEqual(json.loads(broken.stdout)["verdict"], "unreadable")
+
+    def test_no_place_to_write(self):
+        self.refused(3, "cannot create", "train", *SMALL, "--tp", "1", "--quiet", "--trace", "no/such/folder/a.db")
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))  # as a full disk would
+        done = self.call("train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db", preexec_fn=limit)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertNotIn("a.db", os.listdir(self.dir))
+        self.assertNotIn("a.db.tmp", os.listdir(self.dir))
+
+
+class Eval(CliTest):
+    def evaluate(self, *flags, model="llama", code=0, tokens=None):
+        return self.call("eval", "--checkpoint", os.path.join(MODELS, model), "--tokens",
+                         tokens or os.path.join(MODELS, model, "inputs.safetensors"), "--prefix", "plain.", "-o", "out.safetensors", *flags)
+
+    def test_matches_pytorch_under_layouts(self):
+        for model in ("llama", "gpt2"):
+            expected = os.path.join(MODELS, model, "expected.plain.fp64.safetensors")
+            for flags in ([], ["--cp", "2"], ["--tp", "2", "--sp"]):
+                done = self.evaluate("--dtype", "fp64", "--grad", "--json", *flags, model=model)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                result = json.loads(done.stdout)
+                self.assertEqual(result["schema"], "ringscope.eval/1")
+                header, _ = read_safetensors(self.path("out.safetensors"))
+                wanted, _ = read_safetensors(expected)
+                self.assertEqual(set(header), {n for n in wanted if not n.startswith("hidden.")})
+                for name in ("loss", "grad_norm"):
+                    dtype, shape, values = tensor(self.path("out.safetensors"), name)
+                    self.assertEqual((dtype, shape), ("F64", []))
+                    self.assertTrue(math.isclose(values[0], tensor(expected, name)[2][0], rel_tol=1e-10))
+                _, shape, logits = tensor(self.path("out.safetensors"), "logits")
+                _, expected_shape, expected_logits = tensor(expected, "logits")
+                self.assertEqual(shape, expected_shape)
+                distance = math.sqrt(sum((a - b) ** 2 for a, b in zip(logits, expected_logits)))
+                self.assertLess(distance, 1e-10 * math.sqrt(sum(b * b for b in expected_logits)))
+
+    def test_writes_the_dtype_asked_for(self):
+        self.assertEqual(self.evaluate().returncode, 0)
+        self.assertEqual(tensor(self.path("out.safetensors"), "logits")[0], "F32")
+
+    def test_bad_arguments_and_tokens(self):
+        inputs = os.path.join(MODELS, "llama", "inputs.safetensors")
+        base = ["eval", "--checkpoint", os.path.join(MODELS, "llama"), "-o", "out.safetensors"]
+        self.refused(2, "--tokens is missing", *base)
+        self.refused(2, "--checkpoint is missing", "eval", "--tokens", inputs, "-o", "out.safetensors")
+        self.refused(3, "no tensor 'nope.input_ids'", *base, "--tokens", inputs, "--prefix", "nope.")
+        self.refused(3, "nowhere", *base, "--tokens", "nowhere.safetensors")
+        ids = {"input_ids": {"dtype": "I64", "shape": [1, 4], "data_offsets": [0, 32]}}
+        write_safetensors(self.path("t.safetensors"), ids, struct.pack("<4q", 1, 2, 3, 9999))
+        self.refused(3, "9999", *base, "--tokens", "t.safetensors")
+        write_safetensors(self.path("t.safetensors"), ids, struct.pack("<3q", 1, 2, 3))
+        self.refused(3, "t.safetensors", *base, "--tokens", "t.safetensors")
+        write_safetensors(self.path("t.safetensors"), ids, struct.pack("<4q", 1, 2, 3, 4))
+        self.refused(3, "no tensor 'labels'", *base, "--tokens", "t.safetensors", "--grad")
+        self.refused(3, "cannot write", *base[:-1], "no/such/out.safetensors", "--tokens", "t.safetensors")
+        self.assertEqual(self.left_over(), ["t.safetensors"])
+
+    def test_bad_checkpoints(self):
+        header, data = read_safetensors(os.path.join(MODELS, "llama", "model.safetensors"))
+        os.mkdir(self.path("model"))
+        shutil.copy(os.path.join(MODELS, "llama", "config.json"), self.path("model"))
+        weights = self.path("model/model.safetensors")
+        norm = "model.norm.weight"
+
+        def refuse(part, new_header, new_data):
+            write_safetensors(weights, new_header, new_data)
+            for verb in (["eval", "--checkpoint", "model", "--tokens", os.path.join(MODELS, "llama", "inputs.safetensors"),
+                          "--prefix", "plain.", "-o", "out.safetensors"],
+                         ["train", "--checkpoint", "model", "--tp", "1", "--quiet", "--trace", "a.db"]):
+                self.refused(3, part, *verb)
+            self.assertEqual(self.left_over(), ["model"])
+
+        # Without stray bytes: each tensor is written again, one after another.
+        def packed(change):
+            out, blob = {}, b""
+            for name, entry in header.items():
+                entry, begin, end = dict(entry), *entry["data_offsets"]
+                piece = data[begin:end]
+                name, entry, piece = change(name, entry, piece)
+                if name is None:
+                    continue
+                entry["data_offsets"] = [len(blob), len(blob) + len(piece)]
+                out[name] = entry
+                blob += piece
+            return out, blob
+
+        refuse(norm, *packed(lambda n, e, p: (None if n == norm else n, e, p)))
+        extra, blob = packed(lambda n, e, p: (n, e, p))
+        extra["model.extra.weight"] = {"dtype": "F32", "shape": [1], "data_offsets": [len(blob), len(blob) + 4]}
+        refuse("model.extra.weight", extra, blob + bytes(4))
+        refuse(norm, *packed(lambda n, e, p: (n, dict(e, shape=[2, 24]) if n == norm else e, p)))
+        refuse("model.safetensors", header, data[:-10])
+        refuse("model.safetensors", header, b"")
+        os.remove(weights)
+        self.refused(3, "model", "eval", "--checkpoint", "model", "--tokens", os.path.join(MODELS, "llama", "inputs.safetensors"),
+                     "--prefix", "plain.", "-o", "out.safetensors")
+        self.refused(3, "nowhere", "train", "--checkpoint", "nowhere", "--tp", "1", "--quiet")
+
+
+if __name__ == "__main__":
+    PROGRAM, MODELS = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:], verbosity=1)
