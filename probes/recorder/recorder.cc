@@ -4,7 +4,7 @@
 //   Globals       what lives as long as the process: interned texts (call sites cache their ids)
 //
 // rs_recording doubles as the generation: 0 = off, and every open or fork gives a new value, so one relaxed
-// load tells a thread both that recording is on and whether its cached ring belongs to this session.
+// load tells a thread both that recording is on and whether its cached ring belongs to this recording.
 #include "probes/recorder/recorder.h"
 
 #include <dirent.h>
@@ -242,7 +242,7 @@ Ring* make_ring(Globals& g, ThreadState& t) {
   return ring;
 }
 
-// The calling thread's ring of this session, created on first use. nullptr: none to be had.
+// The calling thread's ring of this recording, created on first use. nullptr: none to be had.
 Ring* acquire_ring(ThreadState& t, int generation) {
   if (t.failed == generation) return nullptr;
   Globals& g = globals();
