@@ -72,6 +72,7 @@ void shape(JobConfig& c, FaultId id, int v) {
     case FaultId::kCrossGroupOrderOne:
       c.tp = c.cp = 2;
       c.sequence_parallel = true;
+      if (v % 4 >= 2) c.dp = 2;  // every replica closes the same circle: still one root
       break;
     case FaultId::kOpMismatch:
     case FaultId::kSkipAllReduce:
@@ -220,6 +221,8 @@ std::string judge(const Case& c, const RecordedRun& run) {
     if (f.root) roots.push_back(&f);
   if (c.finding.empty()) return run.report.findings.empty() ? "" : "expected nothing, got " + list(run.report);
   if (roots.size() != 1 || roots[0]->id != c.finding) return "expected " + c.finding + " alone, got " + list(run.report);
+  if (run.result.end == RunEnd::kStalled && run.stall_seconds > c.config.hang_timeout_s + 2)
+    return "the stall was reported after " + std::to_string(run.stall_seconds) + " s";
   const Finding& f = *roots[0];
   std::vector<int> ranks = f.ranks;
   std::sort(ranks.begin(), ranks.end());

@@ -171,6 +171,17 @@ TEST(Hang, CrossGroupCycle) {
   EXPECT_NE(f.sentence.find("tp["), std::string::npos);
 }
 
+// Every data-parallel replica closes the same circle: one mistake, one verdict.
+TEST(Hang, CyclesOfReplicasAreOneRoot) {
+  Job job{2, 2, 2};
+  job.wrong.cp_before_tp = [](int r, const Where& w) { return (r % 4 == 0 || r % 4 == 3) && w.step == 1; };
+  const Report report = analyze(build(job).finish());
+  ASSERT_EQ(ids(report), "hang.cross_group_cycle");
+  EXPECT_EQ(report.findings[0].ranks, (std::vector<int>{0, 3, 4, 7}));
+  EXPECT_EQ(report.findings[0].waiting, (std::vector<int>{1, 2, 5, 6}));
+  EXPECT_EQ(report.findings[0].group->ranks, (std::vector<int>{0, 2}));
+}
+
 TEST(Hang, OneRankAloneCannotCloseACycle) {
   Job job{2, 2, 1};
   job.wrong.cp_before_tp = [](int r, const Where&) { return r == 0; };

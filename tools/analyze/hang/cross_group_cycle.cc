@@ -239,6 +239,23 @@ class CycleText {
   std::set<int> ranks_, comms_;
 };
 
+// Replicas of one program close the same circle each (one per data-parallel coordinate): that is one mistake.
+void add(std::vector<Finding>& found, Finding cycle) {
+  for (Finding& known : found) {
+    if (known.where != cycle.where || known.op != cycle.op || !known.group || !cycle.group ||
+        known.group->name != cycle.group->name)
+      continue;
+    if (cycle.ranks < known.ranks) std::swap(known, cycle);
+    known.sentence += "; the same cycle stands around " + ranks_text(cycle.ranks);
+    known.ranks.insert(known.ranks.end(), cycle.ranks.begin(), cycle.ranks.end());
+    sort_unique(known.ranks);
+    known.first_ns = std::min(known.first_ns, cycle.first_ns);
+    known.evidence.insert(known.evidence.end(), cycle.evidence.begin(), cycle.evidence.end());
+    return;
+  }
+  found.push_back(std::move(cycle));
+}
+
 }  // namespace
 
 std::vector<Finding> cross_group_cycles(const TraceIndex& index) {
@@ -248,7 +265,7 @@ std::vector<Finding> cross_group_cycles(const TraceIndex& index) {
   std::set<int> components;
   for (const Node& node : graph.nodes()) components.insert(node.component);
   for (int component : components)
-    if (auto finding = CycleText(index, graph, component).finding()) found.push_back(std::move(*finding));
+    if (auto finding = CycleText(index, graph, component).finding()) add(found, std::move(*finding));
   return found;
 }
 

@@ -22,10 +22,44 @@ struct Epoch {
   uint32_t op = kNoRow;
 };
 
+// Reads since the last write, at most one a lane. A rank has few lanes: four fit without an allocation, and
+// none is ever dropped.
+class Reads {
+ public:
+  void clear() {
+    count_ = 0;
+    more_.clear();
+  }
+  void note(const Epoch& epoch) {
+    for (uint32_t i = 0; i < count_; ++i)
+      if (few_[i].lane == epoch.lane) {
+        few_[i] = epoch;
+        return;
+      }
+    for (Epoch& read : more_)
+      if (read.lane == epoch.lane) {
+        read = epoch;
+        return;
+      }
+    if (count_ < few_.size()) few_[count_++] = epoch;
+    else more_.push_back(epoch);
+  }
+  template <class Visit>
+  void each(Visit visit) const {
+    for (uint32_t i = 0; i < count_; ++i) visit(few_[i]);
+    for (const Epoch& read : more_) visit(read);
+  }
+
+ private:
+  std::array<Epoch, 4> few_{};
+  uint32_t count_ = 0;
+  std::vector<Epoch> more_;
+};
+
 struct Cell {
   uint64_t end = 0;
   Epoch write;
-  std::vector<Epoch> reads;  // at most one a lane
+  Reads reads;
 };
 
 using Shadow = std::map<uint64_t, Cell>;  // by first byte
@@ -132,30 +166,34 @@ class RankRaces {
     }
     if (access.end <= access.begin) return;
     Shadow& shadow = shadow_of(access.buffer);
-    split(shadow, access.begin);
-    split(shadow, access.end);
     const bool reads = access.mode != AccessMode::kWrite, writes = access.mode != AccessMode::kRead;
-    auto cell = shadow.lower_bound(access.begin);
+    const Epoch now{lane, clocks_[lane][lane], op};
+    auto cell = first_cell(shadow, access.begin);
     uint64_t covered = access.begin;
+    Cell* whole = nullptr;  // one write covers the range: its cells become one
     while (cell != shadow.end() && cell->first < access.end) {
+      if (cell->second.end > access.end) split(shadow, cell, access.end);
       check(access, cell->first, cell->second, op, lane, reads, writes);
       if (!writes) {
-        if (cell->first > covered) add_read(shadow, covered, cell->first, op, lane);
-        note_read(cell->second, op, lane);
+        if (cell->first > covered) insert(shadow, cell, covered, cell->first).reads.note(now);
+        cell->second.reads.note(now);
         covered = cell->second.end;
         ++cell;
+      } else if (cell->first == access.begin) {
+        whole = &cell->second;
+        ++cell;
       } else {
-        cell = shadow.erase(cell);  // one write covers the range: its cells become one
+        cell = shadow.erase(cell);
       }
     }
-    if (writes) {
-      Cell& whole = shadow[access.begin];
-      whole.end = access.end;
-      whole.write = {lane, clocks_[lane][lane], op};
-      whole.reads.clear();
-    } else if (covered < access.end) {
-      add_read(shadow, covered, access.end, op, lane);
+    if (!writes) {
+      if (covered < access.end) insert(shadow, cell, covered, access.end).reads.note(now);
+      return;
     }
+    if (!whole) whole = &insert(shadow, cell, access.begin, access.end);
+    whole->end = access.end;
+    whole->write = now;
+    whole->reads.clear();
   }
 
   Shadow& shadow_of(uint64_t buffer) {
@@ -166,29 +204,26 @@ class RankRaces {
     return *last_shadow_;
   }
 
-  static void split(Shadow& shadow, uint64_t at) {
-    auto after = shadow.upper_bound(at);
-    if (after == shadow.begin()) return;
+  // The first cell that reaches past `begin`; it starts there or later.
+  static Shadow::iterator first_cell(Shadow& shadow, uint64_t begin) {
+    auto after = shadow.upper_bound(begin);
+    if (after == shadow.begin()) return after;
     auto cell = std::prev(after);
-    if (cell->first == at || cell->second.end <= at) return;
+    if (cell->second.end <= begin) return after;
+    return cell->first == begin ? cell : split(shadow, cell, begin);
+  }
+
+  // Cuts a cell in two; returns the second half.
+  static Shadow::iterator split(Shadow& shadow, Shadow::iterator cell, uint64_t at) {
     Cell tail = cell->second;
     cell->second.end = at;
-    shadow.emplace_hint(after, at, std::move(tail));
+    return shadow.emplace_hint(std::next(cell), at, std::move(tail));
   }
 
-  void add_read(Shadow& shadow, uint64_t begin, uint64_t end, uint32_t op, uint32_t lane) {
-    Cell& cell = shadow[begin];
+  static Cell& insert(Shadow& shadow, Shadow::iterator before, uint64_t begin, uint64_t end) {
+    Cell& cell = shadow.emplace_hint(before, begin, Cell{})->second;
     cell.end = end;
-    note_read(cell, op, lane);
-  }
-
-  void note_read(Cell& cell, uint32_t op, uint32_t lane) {
-    for (Epoch& read : cell.reads)
-      if (read.lane == lane) {
-        read = {lane, clocks_[lane][lane], op};
-        return;
-      }
-    cell.reads.push_back({lane, clocks_[lane][lane], op});
+    return cell;
   }
 
   void check(const AccessRow& access, uint64_t begin, const Cell& cell, uint32_t op, uint32_t lane, bool reads,
@@ -198,8 +233,9 @@ class RankRaces {
         is_comm(view_.ops[cell.write.op]))
       report(kRaw, {cell.write.op, op, access.buffer, begin, end});
     if (!writes || !is_comm(view_.ops[op])) return;
-    for (const Epoch& read : cell.reads)
+    cell.reads.each([&](const Epoch& read) {
       if (read.lane != lane && !ordered(read, lane)) report(kWar, {read.op, op, access.buffer, begin, end});
+    });
   }
 
   void report(Hazard hazard, const Pair& pair) {
