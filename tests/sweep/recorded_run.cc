@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 
@@ -10,6 +11,12 @@
 #include "tracedb/import/registry.h"
 
 namespace ringscope::testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
+
+}  // namespace
 
 RecordedRun record_and_analyze(const JobConfig& config) {
   namespace fs = std::filesystem;
@@ -28,9 +35,16 @@ RecordedRun record_and_analyze(const JobConfig& config) {
     run.error = rs_last_error();
     return run;
   }
-  const auto started = std::chrono::steady_clock::now();
-  auto result = train(config, {});
-  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  const auto started = Clock::now();
+  std::atomic<Clock::time_point> progress = started;  // written by rank 0's thread
+  TrainHooks hooks;
+  hooks.on_progress = [&](const StepReport&) { progress = Clock::now(); };
+  hooks.on_stall = [&](const StallSnapshot& stall) {
+    run.stall_seconds = seconds_since(progress);
+    run.stall_by_time = stall.by_time;
+  };
+  auto result = train(config, hooks);
+  run.seconds = seconds_since(started);
   rs_close();
   if (!result) {
     run.error = result.error().message;

@@ -15,7 +15,8 @@ struct RecordedRun {
   TraceView view;
   Report report;
   double seconds = 0;          // of train()
-  double stall_seconds = 0;    // from the last record of progress to the report of the stall
+  double stall_seconds = 0;    // from the last finished step (or the start) to the report of the stall; 0 = none
+  bool stall_by_time = false;
 };
 
 RecordedRun record_and_analyze(const JobConfig& config);

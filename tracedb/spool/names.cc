@@ -34,9 +34,9 @@ NamesWriter* NamesWriter::create(const std::string& dir, uint64_t token, int* er
   SizeLimitGuard guard;
   char name[48];
   std::snprintf(name, sizeof name, "/process-%016llx.names", static_cast<unsigned long long>(token));
-  const std::string path = dir + name;
+  const std::string path = dir + name, unfinished = path + ".new";
   std::unique_ptr<NamesWriter> writer(new NamesWriter);
-  writer->fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  writer->fd_ = open(unfinished.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (writer->fd_ < 0) {
     *error = errno;
     return nullptr;
@@ -50,13 +50,18 @@ NamesWriter* NamesWriter::create(const std::string& dir, uint64_t token, int* er
       writer->header_ = static_cast<NamesHeader*>(map);
   }
   if (*error != 0) {
-    unlink(path.c_str());
+    unlink(unfinished.c_str());
     return nullptr;
   }
   writer->header_->version = kSpoolVersion;
   writer->header_->pid = uint32_t(getpid());
   writer->header_->token = token;
-  std::atomic_ref<uint64_t>(writer->header_->magic).store(kNamesMagic, std::memory_order_release);
+  writer->header_->magic = kNamesMagic;
+  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    *error = errno;
+    unlink(unfinished.c_str());
+    return nullptr;
+  }
   return writer.release();
 }
 

@@ -47,7 +47,7 @@ Status check_header(const std::string& path, const Mapping& m) {
   if (m.bytes < kSpoolHeaderBytes)
     return data_error(path + ": " + std::to_string(m.bytes) + " bytes are too few for a ring file (truncated?)");
   const auto& h = *static_cast<const RingHeader*>(m.base);
-  if (h.magic != kRingMagic) return data_error(path + ": not a ring file, or its writer died while creating it");
+  if (h.magic != kRingMagic) return data_error(path + ": not a ring file");
   if (h.version > kSpoolVersion)
     return data_error(path + ": spool version " + std::to_string(h.version) + " is newer than this version reads (" +
                       std::to_string(kSpoolVersion) + ")");
@@ -279,7 +279,7 @@ Result<ProcessNames> read_names(const std::string& path) {
   };
   if (m->bytes < kSpoolHeaderBytes) return fail("too short for a names file (truncated?)");
   const auto& h = *reinterpret_cast<const NamesHeader*>(base);
-  if (h.magic != kNamesMagic) return fail("not a names file, or its writer died while creating it");
+  if (h.magic != kNamesMagic) return fail("not a names file");
   if (h.version > kSpoolVersion) return fail("spool version " + std::to_string(h.version) + " is newer than this version reads");
   ProcessNames names;
   names.token = h.token;
@@ -305,6 +305,7 @@ Result<ProcessNames> read_names(const std::string& path) {
 
 struct Listing {
   std::vector<std::string> rings, names;
+  int unfinished = 0;
 };
 
 Listing list_spool(const std::string& dir) {
@@ -315,6 +316,7 @@ Listing list_spool(const std::string& dir) {
     const std::string name = it->path().filename().string();
     if (name.rfind("ring-", 0) == 0 && ends_with(name, ".ring")) listing.rings.push_back(it->path().string());
     if (name.rfind("process-", 0) == 0 && ends_with(name, ".names")) listing.names.push_back(it->path().string());
+    listing.unfinished += ends_with(name, ".new");
   }
   std::sort(listing.rings.begin(), listing.rings.end());
   std::sort(listing.names.begin(), listing.names.end());
@@ -355,6 +357,7 @@ Result<SpoolContents> read_spool(const std::string& dir) {
   const Listing listing = list_spool(dir);
   if (listing.rings.empty() && listing.names.empty()) return data_error(dir + ": holds no ring files");
   SpoolContents contents;
+  contents.unfinished = listing.unfinished;
   auto newer = [](const Error& e) { return e.message.find("is newer than this version") != std::string::npos; };
   for (const std::string& path : listing.names) {
     if (auto names = read_names(path))

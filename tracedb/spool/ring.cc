@@ -57,6 +57,22 @@ std::string ring_path(const std::string& dir, uint32_t id, const char* suffix) {
   return dir + name;
 }
 
+// Claims the first free ring id from `id` on, by its unfinished file: who holds that alone may rename it, so a
+// ring that exists cannot be replaced. -1 and errno when it cannot be done.
+int claim(const std::string& dir, uint32_t& id) {
+  for (; id < (1u << 24); ++id) {
+    const std::string path = ring_path(dir, id, "new");
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0 && errno != EEXIST) return -1;
+    if (fd < 0) continue;
+    if (access(ring_path(dir, id, "ring").c_str(), F_OK) != 0) return fd;
+    close(fd);
+    unlink(path.c_str());
+  }
+  errno = EMFILE;
+  return -1;
+}
+
 }  // namespace
 
 SizeLimitGuard::SizeLimitGuard() {
@@ -107,17 +123,12 @@ double measure_ticks_per_ns(TickKind kind) {
 Ring* Ring::create(const RingOptions& options, int* error) {
   SizeLimitGuard guard;
   uint32_t id = std::max<uint32_t>(options.first_id, 1);
-  int fd = -1;
-  std::string path;
-  for (; id < (1u << 24); ++id) {
-    path = ring_path(options.dir, id, "ring");
-    fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (fd >= 0 || errno != EEXIST) break;
-  }
+  const int fd = claim(options.dir, id);
   if (fd < 0) {
     *error = errno ? errno : EMFILE;
     return nullptr;
   }
+  const std::string unfinished = ring_path(options.dir, id, "new");
   const size_t bytes = kSpoolHeaderBytes + options.capacity * kRecordBytes;
   *error = posix_fallocate(fd, 0, off_t(bytes));
   void* map = MAP_FAILED;
@@ -135,7 +146,7 @@ Ring* Ring::create(const RingOptions& options, int* error) {
     }
   }
   if (*error != 0) {
-    unlink(path.c_str());
+    unlink(unfinished.c_str());
     return nullptr;
   }
   prefault(static_cast<char*>(map), bytes);
@@ -160,7 +171,12 @@ Ring* Ring::create(const RingOptions& options, int* error) {
   read_boot_id(h.boot_id, sizeof h.boot_id);
   copy_text(h.thread_name, sizeof h.thread_name, options.thread_name);
   ring->sample_clock();
-  std::atomic_ref<uint64_t>(h.magic).store(kRingMagic, std::memory_order_release);
+  h.magic = kRingMagic;
+  if (std::rename(unfinished.c_str(), ring_path(options.dir, id, "ring").c_str()) != 0) {
+    *error = errno;
+    unlink(unfinished.c_str());
+    return nullptr;
+  }
   return ring.release();
 }
 

@@ -2,6 +2,7 @@
 //   ring-<id>.ring       one thread's ring: 4 KiB header, then a power of two of 64-byte records (record.h)
 //   ring-<id>.seg        stream mode: the same records, appended by the drainer, record n at byte (n-1)*64
 //   process-<token>.names  4 KiB header with the process's counters, then interned names, append only
+//   *.new                one of these being created; it gets its name when it can take records
 // Pages are shared file pages: they outlive SIGKILL, abort and segfault, not a power loss.
 //
 // Fields that a crash may interrupt are single 64-bit words. Header `emits` counts every attempt and is
@@ -39,7 +40,7 @@ struct ClockSample {
 
 // First page of a ring file.
 struct RingHeader {
-  uint64_t magic;           // written last of the constant fields
+  uint64_t magic;
   uint32_t version, record_bytes;
   uint64_t capacity;        // records, a power of two
   uint32_t ring_id;         // unique in the folder; upper bits of op ids
@@ -273,6 +274,7 @@ struct SpoolContents {
   std::vector<ProcessNames> processes;
   struct Bad { std::string path, why; };
   std::vector<Bad> unreadable;          // files that belong to the spool and cannot be read
+  int unfinished = 0;                   // files whose creation was interrupted: they never held a record
 };
 
 bool is_spool(const std::string& dir);

@@ -370,6 +370,7 @@ class SpoolImport {
     stat("spool.clock_monotonic", "info", monotonic_rings_, "no invariant TSC: times come from clock_gettime");
     stat("spool.names_lost", "data_loss", names_lost_, "names that could not be written; see disk space");
     stat("spool.names_torn", "info", torn_names_, "a names file ends in a half-written entry");
+    stat("spool.files_unfinished", "info", contents_.unfinished, "the kill came while they were created; they never held a record");
     stat("spool.unreadable_files", "error", int64_t(contents_.unreadable.size()),
          contents_.unreadable.empty() ? "" : contents_.unreadable.front().why);
     if (anything_new_) {
