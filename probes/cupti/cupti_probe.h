@@ -12,11 +12,11 @@
 namespace ringscope {
 
 struct CuptiStatus {
-  bool usable = false;      // version known and a subscription was granted
-  uint32_t version = 0;     // CUPTI_API_VERSION of the loaded library; 0 = no library
-  uint32_t built_for = 0;   // of the headers this probe was compiled against; 0 = compiled without
-  int subscribe_code = 0;   // CUptiResult of the attempt
-  std::string why;          // one line: the reason when not usable
+  bool usable = false;     // version known and a subscription was granted
+  uint32_t version = 0;    // CUPTI_API_VERSION of the loaded library; 0 = no library
+  uint32_t built_for = 0;  // of the headers this probe was compiled against; 0 = compiled without
+  int subscribe_code = 0;  // CUptiResult of the attempt
+  std::string why;         // one line: the reason when not usable
 };
 
 // `library`: path or soname to load; empty = the usual names. Thread-safe.

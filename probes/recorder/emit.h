@@ -18,11 +18,11 @@ inline void emit(RecordKind kind, const Payload& payload, uint16_t lane = 0, uin
 }
 
 // Interns a string literal once per call site: RS_NAME("attn.qkv").
-#define RS_NAME(literal)                                                            \
-  ([]() -> uint32_t {                                                               \
-    static thread_local uint32_t id = 0;                                            \
-    if (id == 0 && rs_enabled()) id = rs_intern(literal);                           \
-    return id;                                                                      \
+#define RS_NAME(literal)                                  \
+  ([]() -> uint32_t {                                     \
+    static thread_local uint32_t id = 0;                  \
+    if (id == 0 && rs_enabled()) id = rs_intern(literal); \
+    return id;                                            \
   }())
 
 }  // namespace ringscope

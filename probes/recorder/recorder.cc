@@ -42,8 +42,8 @@ constexpr int64_t kLongestPollNs = 4'000'000;
 constexpr int64_t kClockPeriodNs = 1'000'000'000;
 
 struct ThreadState {
-  int generation = 0;       // of `ring`; differs from rs_recording = no usable ring
-  int failed = 0;           // generation in which a ring could not be had
+  int generation = 0;  // of `ring`; differs from rs_recording = no usable ring
+  int failed = 0;      // generation in which a ring could not be had
   int rank = -1;
   volatile sig_atomic_t busy = 0;
   Ring* ring = nullptr;
@@ -452,17 +452,13 @@ void rs_emit(uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t* paylo
   if (!rs_enabled()) return;
   ThreadState& t = t_state;
   if (t.busy) {  // a signal handler, or an allocator hook, inside a probe
-    if (t.ring && t.generation == rs_enabled())
-      t.ring->header().reentered.fetch_add(1, std::memory_order_relaxed);
-    else
-      count_unringed();
+    if (t.ring && t.generation == rs_enabled()) t.ring->header().reentered.fetch_add(1, std::memory_order_relaxed);
+    else count_unringed();
     return;
   }
   t.busy = 1;
-  if (Ring* ring = ring_of(t))
-    ring->emit(read_ticks(t.tick_kind), kind, flags, lane, payload, n_words);
-  else if (rs_enabled())
-    count_unringed();
+  if (Ring* ring = ring_of(t)) ring->emit(read_ticks(t.tick_kind), kind, flags, lane, payload, n_words);
+  else if (rs_enabled()) count_unringed();
   t.busy = 0;
 }
 

@@ -11,14 +11,16 @@
 extern "C" {
 #endif
 
-enum { RS_MODE_FLIGHT = 0, /* overwrite the oldest */
-       RS_MODE_STREAM = 1 /* a drainer appends to segment files; drop the newest when full and count it */ };
+enum {
+  RS_MODE_FLIGHT = 0, /* overwrite the oldest */
+  RS_MODE_STREAM = 1  /* a drainer appends to segment files; drop the newest when full and count it */
+};
 
 typedef struct rs_options {
-  const char* spool_dir;   // created; must not exist or be empty
-  int mode;                // RS_MODE_*
-  int threads_expected;    // sizes the rings: clamp(256 MiB / threads, 256 KiB, 4 MiB); 0 = 16
-  uint64_t ring_bytes;     // 0 = by the rule above; otherwise a power of two of records
+  const char* spool_dir;  // created; must not exist or be empty
+  int mode;               // RS_MODE_*
+  int threads_expected;   // sizes the rings: clamp(256 MiB / threads, 256 KiB, 4 MiB); 0 = 16
+  uint64_t ring_bytes;    // 0 = by the rule above; otherwise a power of two of records
 } rs_options;
 
 // 0 = recording. Otherwise an errno value; `rs_last_error` has the sentence. One recorder a process.
@@ -42,7 +44,9 @@ uint64_t rs_next_op(void);
 // published group. `kind` and payloads: tracedb/model/record.h. lane: stream id.
 void rs_emit(uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t* payload, int n_words);
 
-typedef struct rs_counts { uint64_t written, dropped; } rs_counts;
+typedef struct rs_counts {
+  uint64_t written, dropped;
+} rs_counts;
 rs_counts rs_count(void);  // over all rings of this process
 
 // Directly readable switch: relaxed load through rs_enabled().

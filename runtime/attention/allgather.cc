@@ -21,8 +21,8 @@ class AllGatherAttention : public Attention {
     Tensor o = device_.allocate(q.dtype(), {tokens, heads, q.dim(2)}, MemCategory::kActivation, "attention.o");
     Tensor lse = device_.allocate(DType::kF64, {tokens, heads}, MemCategory::kActivation, "attention.lse");
     Tensor m = device_.allocate(DType::kF64, {tokens, heads}, MemCategory::kWorkspace, "attention.max");
-    env_.kernels.forward(device_, *env_.compute, q, all, batch.shards[env_.cp_rank()], keys, env_.scale,
-                         batch.dropout, o, lse, m);
+    env_.kernels.forward(device_, *env_.compute, q, all, batch.shards[env_.cp_rank()], keys, env_.scale, batch.dropout,
+                         o, lse, m);
     saved = {q, kv, o, lse};
     return o;
   }
@@ -42,8 +42,8 @@ class AllGatherAttention : public Attention {
     kernels::attention_delta(device_, compute, saved.o, d_o, d);
     kernels::fill(device_, compute, "attention.dq_zero", grad.dq, 0);
     kernels::fill(device_, compute, "attention.dkv_zero", d_all, 0);
-    env_.kernels.backward(device_, compute, q, all, d_o, saved.lse, d, batch.shards[env_.cp_rank()], keys,
-                          env_.scale, batch.dropout, grad.dq, d_all);
+    env_.kernels.backward(device_, compute, q, all, d_o, saved.lse, d, batch.shards[env_.cp_rank()], keys, env_.scale,
+                          batch.dropout, grad.dq, d_all);
     reorder(d_parts, d_all, batch.shards[0].batch, /*to_parts=*/true);
     order_after(env_, compute, *env_.transfer, "allgather.dkv_ready");
     env_.cp->reduce_scatter(*env_.transfer, d_parts, grad.dkv, RedOp::kSum, "attention.dkv_rs");

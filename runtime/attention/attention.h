@@ -30,12 +30,12 @@ struct AttentionKernels {
 struct AttentionEnv {
   Device* device = nullptr;
   Stream* compute = nullptr;
-  Stream* transfer = nullptr;    // == compute: no overlap
-  Communicator* cp = nullptr;    // null when CP = 1
+  Stream* transfer = nullptr;  // == compute: no overlap
+  Communicator* cp = nullptr;  // null when CP = 1
   const FaultPlan* fault = nullptr;
   SoftmaxLog* log = nullptr;
   AttentionKernels kernels;
-  double scale = 1;              // of the scores, D^-1/2
+  double scale = 1;  // of the scores, D^-1/2
 
   int cp_rank() const { return cp ? cp->rank() : 0; }
   int cp_size() const { return cp ? cp->size() : 1; }
@@ -43,8 +43,8 @@ struct AttentionEnv {
 
 // Token facts of one microbatch, for every shard of the CP group.
 struct AttentionBatch {
-  std::vector<kernels::TokenInfo> shards;          // by CP rank
-  std::vector<std::vector<SampledRow>> sampled;    // by CP rank: rows that see two shards or more
+  std::vector<kernels::TokenInfo> shards;        // by CP rank
+  std::vector<std::vector<SampledRow>> sampled;  // by CP rank: rows that see two shards or more
   kernels::AttentionDropout dropout;
 };
 

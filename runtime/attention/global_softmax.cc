@@ -49,8 +49,7 @@ Tensor GlobalSoftmaxAttention::gather(const Tensor& part, const char* name) {
 void GlobalSoftmaxAttention::reduce_max(const Tensor& m) {
   if (fault(FaultId::kNoGlobalMax)) return;
   to_transfer("softmax.max_ready");
-  env_.cp->all_reduce(*env_.transfer, m, m, fault(FaultId::kSumForMax) ? RedOp::kSum : RedOp::kMax,
-                      "softmax.max_ar");
+  env_.cp->all_reduce(*env_.transfer, m, m, fault(FaultId::kSumForMax) ? RedOp::kSum : RedOp::kMax, "softmax.max_ar");
   to_compute("softmax.max_here");
 }
 
@@ -91,8 +90,8 @@ Tensor GlobalSoftmaxAttention::forward(const Tensor& q, const Tensor& kv, const 
   reduce_max(m);
   sample(samples, SoftmaxLog::kMUsed, m);
   for (int i = 0; i < size_; ++i)
-    kernels::exp_sum(device_, compute, q_all[i], kv, batch.shards[i], batch.shards[rank_], env_.scale,
-                     batch.dropout, m[i], u[i], z[i]);
+    kernels::exp_sum(device_, compute, q_all[i], kv, batch.shards[i], batch.shards[rank_], env_.scale, batch.dropout,
+                     m[i], u[i], z[i]);
   sample(samples, SoftmaxLog::kSumOwn, z);
   reduce_sum(z);
   sample(samples, SoftmaxLog::kSumUsed, z);

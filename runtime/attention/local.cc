@@ -21,8 +21,8 @@ class LocalAttention : public Attention {
     Tensor o = device.allocate(q.dtype(), {tokens, heads, q.dim(2)}, MemCategory::kActivation, "attention.o");
     Tensor lse = device.allocate(DType::kF64, {tokens, heads}, MemCategory::kActivation, "attention.lse");
     Tensor m = device.allocate(DType::kF64, {tokens, heads}, MemCategory::kWorkspace, "attention.max");
-    env_.kernels.forward(device, *env_.compute, q, kv, batch.shards[0], batch.shards[0], env_.scale,
-                         batch.dropout, o, lse, m);
+    env_.kernels.forward(device, *env_.compute, q, kv, batch.shards[0], batch.shards[0], env_.scale, batch.dropout, o,
+                         lse, m);
     saved = {q, kv, o, lse};
     return o;
   }
@@ -33,14 +33,14 @@ class LocalAttention : public Attention {
     const Tensor& q = saved.q;
     AttentionGrad grad;
     grad.dq = device.allocate(q.dtype(), {q.dim(0), q.dim(1), q.dim(2)}, MemCategory::kActivation, "attention.dq");
-    grad.dkv = device.allocate(q.dtype(), {2, q.dim(0), saved.kv.dim(2), q.dim(2)}, MemCategory::kActivation,
-                               "attention.dkv");
+    grad.dkv =
+        device.allocate(q.dtype(), {2, q.dim(0), saved.kv.dim(2), q.dim(2)}, MemCategory::kActivation, "attention.dkv");
     Tensor d = device.allocate(DType::kF64, {q.dim(0), q.dim(1)}, MemCategory::kWorkspace, "attention.delta");
     kernels::attention_delta(device, compute, saved.o, d_o, d);
     kernels::fill(device, compute, "attention.dq_zero", grad.dq, 0);
     kernels::fill(device, compute, "attention.dkv_zero", grad.dkv, 0);
-    env_.kernels.backward(device, compute, q, saved.kv, d_o, saved.lse, d, batch.shards[0], batch.shards[0],
-                          env_.scale, batch.dropout, grad.dq, grad.dkv);
+    env_.kernels.backward(device, compute, q, saved.kv, d_o, saved.lse, d, batch.shards[0], batch.shards[0], env_.scale,
+                          batch.dropout, grad.dq, grad.dkv);
     return grad;
   }
 

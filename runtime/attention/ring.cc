@@ -142,8 +142,7 @@ Tensor RingAttention::forward(const Tensor& q, const Tensor& kv, const Attention
   }
   record_plan(steps);
   if (env_.log->enabled()) {
-    const auto result =
-        env_.log->open(batch.sampled[rank_], SoftmaxLog::kResult, size_, SoftmaxMethod::kLseMerge);
+    const auto result = env_.log->open(batch.sampled[rank_], SoftmaxLog::kResult, size_, SoftmaxMethod::kLseMerge);
     env_.log->take(compute, result, SoftmaxLog::kLseResult, saved.lse);
   }
   part_o_ = part_lse_ = part_m_ = Tensor();
@@ -159,10 +158,10 @@ AttentionGrad RingAttention::backward(const Tensor& d_o, const AttentionBatch& b
   reserve(accumulator_, kv, "ring.dkv");
   AttentionGrad grad;
   grad.dq = device_.allocate(q.dtype(), {q.dim(0), q.dim(1), q.dim(2)}, MemCategory::kActivation, "attention.dq");
-  grad.dkv = device_.allocate(kv.dtype(), {2, kv.dim(1), kv.dim(2), kv.dim(3)}, MemCategory::kActivation,
-                              "attention.dkv");
-  Tensor own = device_.allocate(kv.dtype(), {2, kv.dim(1), kv.dim(2), kv.dim(3)}, MemCategory::kWorkspace,
-                                "attention.dkv_own");
+  grad.dkv =
+      device_.allocate(kv.dtype(), {2, kv.dim(1), kv.dim(2), kv.dim(3)}, MemCategory::kActivation, "attention.dkv");
+  Tensor own =
+      device_.allocate(kv.dtype(), {2, kv.dim(1), kv.dim(2), kv.dim(3)}, MemCategory::kWorkspace, "attention.dkv_own");
   Tensor d = device_.allocate(DType::kF64, {q.dim(0), q.dim(1)}, MemCategory::kWorkspace, "attention.delta");
   kernels::attention_delta(device_, compute, saved.o, d_o, d);
   kernels::fill(device_, compute, "attention.dq_zero", grad.dq, 0);
@@ -210,8 +209,6 @@ AttentionGrad RingAttention::backward(const Tensor& d_o, const AttentionBatch& b
 
 }  // namespace
 
-std::unique_ptr<Attention> make_ring_attention(const AttentionEnv& env) {
-  return std::make_unique<RingAttention>(env);
-}
+std::unique_ptr<Attention> make_ring_attention(const AttentionEnv& env) { return std::make_unique<RingAttention>(env); }
 
 }  // namespace ringscope

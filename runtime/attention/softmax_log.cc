@@ -31,8 +31,8 @@ SoftmaxLog::Handle SoftmaxLog::open(const std::vector<SampledRow>& rows, int kv_
   Handle handle{int(samples_.size()), int(rows.size())};
   for (const SampledRow& row : rows) {
     if (chunks_.empty() || used_ == kSamplesPerChunk) {
-      chunks_.push_back(device_.allocate(DType::kF64, {kSamplesPerChunk, kFields}, MemCategory::kStatistics,
-                                         "softmax statistics"));
+      chunks_.push_back(
+          device_.allocate(DType::kF64, {kSamplesPerChunk, kFields}, MemCategory::kStatistics, "softmax statistics"));
       used_ = 0;
     }
     samples_.push_back({row, kv_owner, parts, method, device_.where(), int(chunks_.size()) - 1, used_ * kFields});
@@ -84,9 +84,7 @@ bool SoftmaxLog::flush(Stream& stream) {
     record.m_own = result ? kUnknown : v[kMOwn];
     record.m_used = three_step && !result ? v[kMUsed] : kUnknown;
     record.sum_used = three_step && !result ? v[kSumUsed] : kUnknown;
-    record.lse_own = result       ? kUnknown
-                     : three_step ? own_lse(v[kMOwn], v[kMUsed], v[kSumOwn])
-                                  : v[kLseOwn];
+    record.lse_own = result ? kUnknown : three_step ? own_lse(v[kMOwn], v[kMUsed], v[kSumOwn]) : v[kLseOwn];
     record.lse_result = result ? v[kLseResult] : kUnknown;
     emit(RecordKind::kSoftmaxRow, record);
   }

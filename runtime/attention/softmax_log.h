@@ -15,9 +15,9 @@ namespace ringscope {
 
 // A query row worth sampling: it sees keys of at least two shards.
 struct SampledRow {
-  int32_t local = 0;    // row in the shard's tensors [T, ...]
-  int32_t row = 0;      // global row of the sequence
-  int32_t sample = 0;   // global sample index
+  int32_t local = 0;   // row in the shard's tensors [T, ...]
+  int32_t row = 0;     // global row of the sequence
+  int32_t sample = 0;  // global sample index
 };
 
 class SoftmaxLog {
@@ -50,14 +50,14 @@ class SoftmaxLog {
     int kv_owner = 0, parts = 0;
     SoftmaxMethod method = SoftmaxMethod::kLseMerge;
     Where where;
-    int chunk = 0;    // statistics tensor
-    int slot = 0;     // first fp64 in it
+    int chunk = 0;  // statistics tensor
+    int slot = 0;   // first fp64 in it
   };
   Device& device_;
   int head_;
   std::vector<Sample> samples_;
   std::vector<Tensor> chunks_;
-  int used_ = 0;      // samples in the last chunk
+  int used_ = 0;  // samples in the last chunk
 };
 
 }  // namespace ringscope

@@ -47,14 +47,14 @@ class CommWorld;
 std::shared_ptr<CommWorld> make_comm_world(Sched& sched, CommOptions options);
 
 struct TrafficCounter {
-  uint64_t bytes_sent = 0;   // copied towards peers
+  uint64_t bytes_sent = 0;  // copied towards peers
   uint64_t operations = 0;
 };
 
 class Communicator {
  public:
   virtual ~Communicator() = default;
-  virtual int rank() const = 0;   // group rank
+  virtual int rank() const = 0;  // group rank
   virtual int size() const = 0;
   virtual const std::vector<int>& ranks() const = 0;  // global, by group rank
   virtual uint32_t id() const = 0;                    // unique in the job

@@ -28,15 +28,15 @@ struct Segment {
   std::shared_ptr<int64_t> progress;  // k = 0: bytes of the writer's message that were taken
   int64_t bytes = 0;
   int64_t taken = 0;
-  int64_t available_ns = 0;           // emulated link: not before
+  int64_t available_ns = 0;  // emulated link: not before
 
   const std::byte* data() const { return posted ? posted : slot.data(); }
 };
 
 struct Fifo {
-  std::deque<Segment> segments;                // references stay valid while others come and go at the ends
-  std::vector<std::vector<std::byte>> spare;   // slots to use again
-  int64_t link_free_ns = 0;                    // when the emulated link has sent everything before
+  std::deque<Segment> segments;               // references stay valid while others come and go at the ends
+  std::vector<std::vector<std::byte>> spare;  // slots to use again
+  int64_t link_free_ns = 0;                   // when the emulated link has sent everything before
 };
 
 }  // namespace ringscope

@@ -29,7 +29,7 @@ class CommWorld {
   };
   Sched& sched;
   CommOptions options;
-  Channel channel;                                        // guards the rest, through sched's update
+  Channel channel;  // guards the rest, through sched's update
   std::map<std::pair<std::vector<int>, int>, Forming> forming;
   std::map<std::pair<std::vector<int>, int>, int> calls;  // (members, rank) -> calls so far
   std::map<std::pair<uint32_t, int>, Forming> splits;     // (parent, n-th split)
@@ -107,8 +107,7 @@ Phase Member::reduce_scatter(const std::byte* in, const std::byte* own, std::byt
     t.after = from == 0 ? -1 : int(phase.transfers.size()) - 1;
     phase.transfers.push_back(t);
   }
-  if (op == RedOp::kAvg)
-    phase.finish = [out, n = length(rank), dtype, parts = size] { scale(out, n, dtype, parts); };
+  if (op == RedOp::kAvg) phase.finish = [out, n = length(rank), dtype, parts = size] { scale(out, n, dtype, parts); };
   return phase;
 }
 
@@ -126,9 +125,10 @@ Phase Member::all_gather(std::byte* out, int64_t part, int64_t total) const {
 
 // One call of the host, until it is enqueued.
 struct Call {
-  uint64_t op = 0;                          // 0 = recorder off
+  uint64_t op = 0;  // 0 = recorder off
   std::function<std::vector<Phase>()> make;
-  std::pair<Fifo*, bool> track{nullptr, false};  // calls of one track go in order: all collectives, or one p2p direction
+  std::pair<Fifo*, bool> track{nullptr,
+                               false};  // calls of one track go in order: all collectives, or one p2p direction
   const char* why = "";
 };
 
@@ -136,9 +136,9 @@ class ThreadCommunicator : public Communicator {
  public:
   ThreadCommunicator(std::shared_ptr<CommWorld> world, Device& device, std::vector<int> ranks, int rank, uint32_t id,
                      Axis axis, const char* name, std::shared_ptr<FifoSet> fifos)
-      : world_(std::move(world)), device_(device), ranks_(std::move(ranks)), rank_(rank), id_(id), axis_(axis),
-        member_{std::move(fifos), rank, int(ranks_.size())}, sent_(std::make_shared<std::atomic<uint64_t>>(0)),
-        send_seq_(ranks_.size(), 0), recv_seq_(ranks_.size(), 0) {
+      : world_(std::move(world)), device_(device), ranks_(std::move(ranks)), rank_(rank), id_(id),
+        axis_(axis), member_{std::move(fifos), rank, int(ranks_.size())},
+        sent_(std::make_shared<std::atomic<uint64_t>>(0)), send_seq_(ranks_.size(), 0), recv_seq_(ranks_.size(), 0) {
     record_creation(name);
   }
 
@@ -156,9 +156,8 @@ class ThreadCommunicator : public Communicator {
     collective(stream, CollFunc::kAllReduce, in, out, count, op, -1, name, [=, m = member_] {
       const int64_t at = m.rank * chunk * size_of(in.dtype());
       const std::byte* own = own_contribution(in, at, own_copy, std::clamp<int64_t>(count - m.rank * chunk, 0, chunk));
-      return std::vector<Phase>{
-          m.reduce_scatter(bytes_of(in), own, bytes_of(out) + at, chunk, count, in.dtype(), op),
-          m.all_gather(bytes_of(out), chunk * size_of(in.dtype()), out.bytes())};
+      return std::vector<Phase>{m.reduce_scatter(bytes_of(in), own, bytes_of(out) + at, chunk, count, in.dtype(), op),
+                                m.all_gather(bytes_of(out), chunk * size_of(in.dtype()), out.bytes())};
     });
   }
   void all_gather(Stream& stream, const Tensor& in, const Tensor& out, const char* name) override {
@@ -181,13 +180,14 @@ class ThreadCommunicator : public Communicator {
   }
   void broadcast(Stream& stream, const Tensor& buffer, int root, const char* name) override {
     RS_CHECK(root >= 0 && root < size(), "the root is a rank of the group");
-    collective(stream, CollFunc::kBroadcast, buffer, buffer, buffer.count(), RedOp::kNone, root, name, [=, m = member_] {
-      Phase phase;
-      if (m.rank != root) phase.transfers.push_back(m.receiving(root, bytes_of(buffer), buffer.bytes()));
-      for (int peer = 0; m.rank == root && peer < m.size; ++peer)
-        if (peer != root) phase.transfers.push_back(m.sending(peer, bytes_of(buffer), buffer.bytes()));
-      return std::vector<Phase>{std::move(phase)};
-    });
+    collective(stream, CollFunc::kBroadcast, buffer, buffer, buffer.count(), RedOp::kNone, root, name,
+               [=, m = member_] {
+                 Phase phase;
+                 if (m.rank != root) phase.transfers.push_back(m.receiving(root, bytes_of(buffer), buffer.bytes()));
+                 for (int peer = 0; m.rank == root && peer < m.size; ++peer)
+                   if (peer != root) phase.transfers.push_back(m.sending(peer, bytes_of(buffer), buffer.bytes()));
+                 return std::vector<Phase>{std::move(phase)};
+               });
   }
   void all_to_all(Stream& stream, const Tensor& in, const Tensor& out, const char* name) override {
     RS_CHECK(in.bytes() == out.bytes() && in.count() % size() == 0, "all_to_all: size() equal parts");
@@ -250,8 +250,8 @@ class ThreadCommunicator : public Communicator {
   }
 
   template <class Make>
-  void collective(Stream& stream, CollFunc func, const Tensor& in, const Tensor& out, int64_t count, RedOp op,
-                  int root, const char* name, const Make& make) {
+  void collective(Stream& stream, CollFunc func, const Tensor& in, const Tensor& out, int64_t count, RedOp op, int root,
+                  const char* name, const Make& make) {
     Call call = begin_call(stream, OpKind::kCollective, name);
     if (call.op) {
       CollRecord record{};
@@ -385,9 +385,9 @@ class ThreadCommunicator : public Communicator {
   std::vector<uint64_t> send_seq_, recv_seq_;
   int splits_ = 0;
 
-  int depth_ = 0;               // group nesting
+  int depth_ = 0;  // group nesting
   uint64_t group_op_ = 0;
-  Stream* stream_ = nullptr;    // of the open group's first call
+  Stream* stream_ = nullptr;  // of the open group's first call
   std::vector<Call> calls_;
 };
 
@@ -407,7 +407,8 @@ std::unique_ptr<Communicator> ThreadCommunicator::split(int color, int key, Axis
   std::vector<std::pair<std::pair<int, int>, int>> members;  // ((key, group rank), global rank)
   world.sched.update(world.channel, [&] {
     for (int r = 0; r < size(); ++r)
-      if (world.splits[place].votes[r].first == color) members.push_back({{world.splits[place].votes[r].second, r}, ranks_[r]});
+      if (world.splits[place].votes[r].first == color)
+        members.push_back({{world.splits[place].votes[r].second, r}, ranks_[r]});
   });
   std::sort(members.begin(), members.end());
   std::vector<int> ranks;

@@ -18,9 +18,9 @@ struct FifoSet {
   Channel channel;
   int slots;
   LinkModel link;
-  bool aborted = false;                  // inside update
-  uint64_t jitter_counter = 0;           // inside update
-  std::vector<Fifo> p2p, collective;     // [source * size + destination]
+  bool aborted = false;               // inside update
+  uint64_t jitter_counter = 0;        // inside update
+  std::vector<Fifo> p2p, collective;  // [source * size + destination]
   FifoSet(Sched& s, int size, const CommOptions& o)
       : sched(s), slots(o.p2p_slots), link(o.link), p2p(size_t(size) * size), collective(size_t(size) * size) {}
 };
@@ -31,24 +31,24 @@ enum class Fold : uint8_t { kCopy, kSum, kMax, kMin };
 struct Transfer {
   enum class Kind : uint8_t { kSend, kReceive, kLocal };  // local: an own contribution, from `source`
   Kind kind = Kind::kSend;
-  Fifo* fifo = nullptr;                  // send, receive
-  const std::byte* source = nullptr;     // send, local
-  std::byte* target = nullptr;           // receive, local
+  Fifo* fifo = nullptr;               // send, receive
+  const std::byte* source = nullptr;  // send, local
+  std::byte* target = nullptr;        // receive, local
   int64_t bytes = 0;
   Fold fold = Fold::kCopy;
-  DType dtype = DType::kNone;            // of a fold that combines
-  int after = -1;                        // index in the phase of a transfer that must be done first
+  DType dtype = DType::kNone;  // of a fold that combines
+  int after = -1;              // index in the phase of a transfer that must be done first
 
-  int64_t moved = 0;                     // copied in (send), taken from us (send at k = 0), or copied out
-  std::shared_ptr<int64_t> posted;       // send at k = 0: what the reader has taken; set = posted
-  std::array<std::byte, 8> partial{};    // an element of which only some bytes have come (mismatched programs)
+  int64_t moved = 0;                   // copied in (send), taken from us (send at k = 0), or copied out
+  std::shared_ptr<int64_t> posted;     // send at k = 0: what the reader has taken; set = posted
+  std::array<std::byte, 8> partial{};  // an element of which only some bytes have come (mismatched programs)
   int partial_bytes = 0;
   bool done() const { return moved == bytes; }
 };
 
 struct Phase {
   std::vector<Transfer> transfers;
-  std::function<void()> finish;          // on the worker, when the transfers are done; may be empty
+  std::function<void()> finish;  // on the worker, when the transfers are done; may be empty
   bool done() const;
 };
 
@@ -63,9 +63,9 @@ struct Track {
   std::vector<TrackCall> calls;
   size_t call = 0;
   bool made = false;
-  std::vector<Phase> phases;             // of the current call
+  std::vector<Phase> phases;  // of the current call
   size_t phase = 0;
-  uint64_t bytes_sent = 0;               // by the current call
+  uint64_t bytes_sent = 0;  // by the current call
 };
 
 // Advances all tracks until all are done. False = stopped or aborted; the tracks must then stay in memory as long

@@ -132,8 +132,8 @@ bool is_named(const JobConfig& config, std::string_view key) {
 }
 
 bool any_size_named(const JobConfig& config) {
-  for (const char* key : {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
-                          "data_parallel_size"})
+  for (const char* key :
+       {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "data_parallel_size"})
     if (is_named(config, key)) return true;
   return false;
 }

@@ -25,16 +25,16 @@ struct ModelConfig {
   int num_layers = 4;
   int hidden_size = 64;
   int num_attention_heads = 4;
-  int num_query_groups = 2;       // K/V heads
-  int head_dim = 0;               // 0 = hidden / heads
+  int num_query_groups = 2;  // K/V heads
+  int head_dim = 0;          // 0 = hidden / heads
   int ffn_hidden_size = 128;
   int max_position_embeddings = 0;  // 0 = seq_length
-  int vocab_size = 257;           // bytes and one padding id (256)
+  int vocab_size = 257;             // bytes and one padding id (256)
   double hidden_dropout = 0, attention_dropout = 0;
   double norm_epsilon = 1e-5;
   double rope_theta = 10000;
-  bool tie_embeddings = false;    // GPT-2: true
-  bool linear_bias = false;       // GPT-2: true
+  bool tie_embeddings = false;  // GPT-2: true
+  bool linear_bias = false;     // GPT-2: true
 };
 
 struct JobConfig {
@@ -43,7 +43,7 @@ struct JobConfig {
   int tp = 1, cp = 1, dp = 1, pp = 1;
   bool sequence_parallel = false;
   CpComm cp_comm = CpComm::kP2p;
-  bool overlap = true;                            // ring: double buffer on a second stream
+  bool overlap = true;  // ring: double buffer on a second stream
   CpLayout cp_layout = CpLayout::kZigzag;
   std::string order = "tp-cp-dp-pp";
   int seq_length = 128;
@@ -52,8 +52,8 @@ struct JobConfig {
   DType dtype = DType::kF32;
   AttentionBackend attention_backend = AttentionBackend::kFlash;
   // data and optimizer
-  std::string data;                               // path; empty = the built-in text
-  std::string checkpoint;                         // start from saved weights
+  std::string data;        // path; empty = the built-in text
+  std::string checkpoint;  // start from saved weights
   int train_iters = 20;
   double lr = 3e-3, min_lr = 3e-4;
   int lr_warmup_iters = 5;

@@ -107,8 +107,13 @@ Key choice(std::string_view name, std::string_view help, std::string_view group,
 }
 
 Key link_key() {
-  Key key{"link", "link", "", "US,GB_PER_S[,JITTER_US]",
-          "emulate a link: latency, bandwidth, jitter of every message", "Communication", Kind::kText};
+  Key key{"link",
+          "link",
+          "",
+          "US,GB_PER_S[,JITTER_US]",
+          "emulate a link: latency, bandwidth, jitter of every message",
+          "Communication",
+          Kind::kText};
   key.set = [](JobConfig& c, std::string_view typed) -> Status {
     LinkModel link;
     double* const parts[] = {&link.latency_us, &link.gbytes_per_s, &link.jitter_us};
@@ -116,7 +121,8 @@ Key link_key() {
     for (size_t begin = 0; begin <= typed.size() && !typed.empty(); ++n) {
       const size_t end = std::min(typed.find(',', begin), typed.size());
       if (n == 3 || !read_number(typed.substr(begin, end - begin), *parts[n]) || *parts[n] < 0)
-        return usage_error(fmt::format("link '{}' is not US,GB_PER_S[,JITTER_US]: use for example 20,5 or 20,5,3", typed));
+        return usage_error(
+            fmt::format("link '{}' is not US,GB_PER_S[,JITTER_US]: use for example 20,5 or 20,5,3", typed));
       begin = end + 1;
     }
     if (n == 1) return usage_error(fmt::format("link '{}' lacks the bandwidth: use for example {},5", typed, typed));
@@ -132,8 +138,8 @@ Key link_key() {
 }
 
 Key turns_key() {
-  Key key{"turns", "turns", "", "SEED", "run one task at a time, in an order drawn from SEED: reproducible", "Watching",
-          Kind::kSeed};
+  Key key{"turns",    "turns",    "", "SEED", "run one task at a time, in an order drawn from SEED: reproducible",
+          "Watching", Kind::kSeed};
   key.set = [](JobConfig& c, std::string_view typed) -> Status {
     c.turns = typed != "null";
     c.turns_seed = 0;
@@ -146,8 +152,12 @@ Key turns_key() {
 }
 
 Key labels_key() {
-  Key key{"labels_kept", "labels-kept", "", "N,N,...",
-          "labels kept per sample, in turn over samples and steps: unequal token counts", "Data and optimizer",
+  Key key{"labels_kept",
+          "labels-kept",
+          "",
+          "N,N,...",
+          "labels kept per sample, in turn over samples and steps: unequal token counts",
+          "Data and optimizer",
           Kind::kList};
   key.set = [](JobConfig& c, std::string_view typed) -> Status {
     std::vector<int> kept;
@@ -167,8 +177,12 @@ Key labels_key() {
 }
 
 Key fault_key() {
-  Key key{"fault", "fault", "", "NAME[:key=value,...]",
-          "plant a bug that a real team shipped (ringscope faults); alone it brings the layout it needs", "Watching",
+  Key key{"fault",
+          "fault",
+          "",
+          "NAME[:key=value,...]",
+          "plant a bug that a real team shipped (ringscope faults); alone it brings the layout it needs",
+          "Watching",
           Kind::kText};
   key.set = [](JobConfig& c, std::string_view typed) -> Status {
     c.fault = {};
@@ -182,7 +196,9 @@ Key fault_key() {
   return key;
 }
 
+// clang-format off
 #define RS_FIELD(field) [](JobConfig& c) -> auto& { return c.field; }
+// clang-format on
 
 void add_layout(std::vector<Key>& t) {
   const char* const g = "Layout";
@@ -192,15 +208,17 @@ void add_layout(std::vector<Key>& t) {
   t.push_back(integer("data_parallel_size", "dp", "ranks that share the batch", g, RS_FIELD(dp)));
   t.push_back(boolean("sequence_parallel", "sp", "norm, dropout and residual on S/TP", g, RS_FIELD(sequence_parallel)));
   t.push_back(choice<CpComm>("cp_comm_type", "how context parallel ranks exchange", g, RS_FIELD(cp_comm),
-                             {{"p2p", CpComm::kP2p}, {"all_gather", CpComm::kAllGather},
-                              {"allgather", CpComm::kAllGather}, {"global_softmax", CpComm::kGlobalSoftmax}},
+                             {{"p2p", CpComm::kP2p},
+                              {"all_gather", CpComm::kAllGather},
+                              {"allgather", CpComm::kAllGather},
+                              {"global_softmax", CpComm::kGlobalSoftmax}},
                              {"a2a", "a2a+p2p"}));
-  t.push_back(choice<CpLayout>("cp_layout", "which rows a context parallel rank owns", g, RS_FIELD(cp_layout),
-                               {{"contiguous", CpLayout::kContiguous}, {"zigzag", CpLayout::kZigzag},
-                                {"headtail", CpLayout::kZigzag}},
-                               {"striped"}));
-  t.push_back(text("order", "AXES", "axes by stride, smallest first: tp-cp-dp-pp (default), tp-pp-cp-dp", g,
-                   RS_FIELD(order)));
+  t.push_back(choice<CpLayout>(
+      "cp_layout", "which rows a context parallel rank owns", g, RS_FIELD(cp_layout),
+      {{"contiguous", CpLayout::kContiguous}, {"zigzag", CpLayout::kZigzag}, {"headtail", CpLayout::kZigzag}},
+      {"striped"}));
+  t.push_back(
+      text("order", "AXES", "axes by stride, smallest first: tp-cp-dp-pp (default), tp-pp-cp-dp", g, RS_FIELD(order)));
   t.push_back(integer("seq_length", "", "tokens of a sequence", g, RS_FIELD(seq_length)));
   t.push_back(integer("micro_batch_size", "", "sequences a rank computes at once", g, RS_FIELD(micro_batch_size)));
   t.push_back(integer("global_batch_size", "", "sequences of a step, over all ranks", g, RS_FIELD(global_batch_size)));
@@ -230,8 +248,8 @@ void add_model(std::vector<Key>& t) {
   t.push_back(real("attention_dropout", "P", "dropout of attention weights", g, RS_FIELD(model.attention_dropout)));
   t.push_back(real("norm_epsilon", "X", "inside the root of LayerNorm or RMSNorm", g, RS_FIELD(model.norm_epsilon)));
   t.push_back(real("rope_theta", "X", "base of the rotary angles (llama)", g, RS_FIELD(model.rope_theta)));
-  t.push_back(boolean("tie_embeddings", "", "one matrix for embedding and output head", g,
-                      RS_FIELD(model.tie_embeddings)));
+  t.push_back(
+      boolean("tie_embeddings", "", "one matrix for embedding and output head", g, RS_FIELD(model.tie_embeddings)));
   t.push_back(boolean("linear_bias", "", "biases in the linear layers", g, RS_FIELD(model.linear_bias)));
   t.push_back(text("checkpoint", "DIR", "start from saved weights: config.json and model.safetensors", g,
                    RS_FIELD(checkpoint)));
@@ -239,8 +257,8 @@ void add_model(std::vector<Key>& t) {
 
 void add_training(std::vector<Key>& t) {
   const char* const g = "Data and optimizer";
-  t.push_back(text("data", "FILE", "training text, read as bytes (default: a text inside the program)", g,
-                   RS_FIELD(data)));
+  t.push_back(
+      text("data", "FILE", "training text, read as bytes (default: a text inside the program)", g, RS_FIELD(data)));
   t.push_back(integer("train_iters", "", "steps", g, RS_FIELD(train_iters)));
   t.push_back(real("lr", "X", "highest learning rate", g, RS_FIELD(lr)));
   t.push_back(real("min_lr", "X", "learning rate of the last step (cosine)", g, RS_FIELD(min_lr)));
@@ -258,8 +276,8 @@ void add_communication(std::vector<Key>& t) {
   t.push_back(integer("p2p_slots", "", "512 KiB slots of a point-to-point FIFO; 0 = rendezvous", "Communication",
                       RS_FIELD(comm.p2p_slots)));
   t.push_back(link_key());
-  Key overlap = boolean("overlap", "", "do not transfer K/V blocks while attention runs", "Communication",
-                        RS_FIELD(overlap));
+  Key overlap =
+      boolean("overlap", "", "do not transfer K/V blocks while attention runs", "Communication", RS_FIELD(overlap));
   overlap.flag = "no-overlap";
   overlap.negated = true;
   t.push_back(overlap);

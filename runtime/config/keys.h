@@ -23,7 +23,7 @@ struct Key {
   Kind kind = Kind::kText;
   std::function<Status(JobConfig&, std::string_view text)> set;
   std::function<nlohmann::ordered_json(const JobConfig&)> get;
-  bool negated = false;         // the flag alone writes false
+  bool negated = false;  // the flag alone writes false
 };
 
 const std::vector<Key>& keys();

@@ -31,7 +31,7 @@ class Stream;
 // An operation in a stream's queue. run() does the work on the worker; false = stopped or aborted: the stream is
 // then dead, its queue is dropped without end records, and waiting for it fails.
 struct StreamOp {
-  std::vector<uint64_t> ids;                   // op ids with start/end records around run (none for markers)
+  std::vector<uint64_t> ids;  // op ids with start/end records around run (none for markers)
   std::function<bool()> run;
   bool ends_itself = false;                    // run writes the end records (operations of a group end one by one)
   bool counts_as_kernel = true;                // keeps the stall-by-time watchdog quiet while it runs
@@ -47,9 +47,9 @@ class Event {
  private:
   friend class Device;
   uint64_t id_ = 0;
-  uint64_t key_ = 0;            // of the last record, 0 = never
-  Stream* stream_ = nullptr;    // recorded on
-  uint64_t position_ = 0;       // operations of stream_ that must be done
+  uint64_t key_ = 0;          // of the last record, 0 = never
+  Stream* stream_ = nullptr;  // recorded on
+  uint64_t position_ = 0;     // operations of stream_ that must be done
   const char* name_ = "";
 };
 
@@ -111,7 +111,8 @@ class Device {
   void record(Event&, Stream&);
   void wait(Stream&, const Event&);
 
-  // Blocks the host until the stream drained; false = stopped, or the stream died. Read-back points call this, then look.
+  // Blocks the host until the stream drained; false = stopped, or the stream died. Read-back points call this, then
+  // look.
   [[nodiscard]] bool synchronize(Stream&);
 
   // Copies a tensor to the host at a named read-back point: synchronizes the stream, then reads as double.

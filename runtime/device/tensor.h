@@ -21,7 +21,7 @@ class Device;
 // account; so the byte counters fall when the host lets go, and the block returns when the last operation ran.
 class Buffer {
  public:
-  uint64_t id() const { return id_; }       // unique in the job
+  uint64_t id() const { return id_; }  // unique in the job
   int64_t bytes() const { return bytes_; }
   MemCategory category() const { return category_; }
   std::byte* base() const { return base_; }

@@ -23,9 +23,9 @@ std::vector<std::string_view> split(std::string_view text, char at) {
 
 // How a fault compares the place with the plan.
 struct Rule {
-  bool rank = true;           // one rank only; false = every rank unless rank= was given
-  bool layer = true;          // one layer only; false = every layer unless layer= was given
-  bool from_step = true;      // from `step` onwards; false = at `step` only
+  bool rank = true;       // one rank only; false = every rank unless rank= was given
+  bool layer = true;      // one layer only; false = every layer unless layer= was given
+  bool from_step = true;  // from `step` onwards; false = at `step` only
 };
 
 Rule rule_of(FaultId id) {
@@ -78,8 +78,8 @@ Result<FaultPlan> parse_fault(std::string_view text) {
     const size_t equals = std::min(pair.find('='), pair.size());
     const std::string_view key = pair.substr(0, equals);
     if (std::find(keys.begin(), keys.end(), key) == keys.end())
-      return usage_error(fmt::format("fault {} has no key '{}': use {}{}", name, key, fmt::join(keys, ", "),
-                                     did_you_mean(key, keys)));
+      return usage_error(
+          fmt::format("fault {} has no key '{}': use {}{}", name, key, fmt::join(keys, ", "), did_you_mean(key, keys)));
     const auto value = number(key, equals == pair.size() ? "" : pair.substr(equals + 1));
     if (!value) return tl::unexpected(value.error());
     if (key == "rank") plan.rank = *value, plan.rank_given = true;

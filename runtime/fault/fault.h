@@ -5,7 +5,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string>
 #include <string_view>
 
 #include "tracedb/base/result.h"
@@ -15,14 +14,14 @@ namespace ringscope {
 
 enum class FaultId {
   kNone,
-  kRingEarlyExit,        // ring loop one step short on one rank
-  kCrossGroupOrder,      // two diagonal ranks reduce over CP before TP
-  kCrossGroupOrderOne,   // clean twin: one rank only; cannot deadlock
-  kOpMismatch,           // one rank calls another collective
-  kSkipAllReduce,        // one rank skips an all-reduce
-  kRankExit,             // one rank exits
-  kRingBufferReuse,      // WAR: no wait for the compute that reads the buffer before receiving into it
-  kRingUseBeforeArrival, // RAW: no wait for the receive before attention reads the block
+  kRingEarlyExit,         // ring loop one step short on one rank
+  kCrossGroupOrder,       // two diagonal ranks reduce over CP before TP
+  kCrossGroupOrderOne,    // clean twin: one rank only; cannot deadlock
+  kOpMismatch,            // one rank calls another collective
+  kSkipAllReduce,         // one rank skips an all-reduce
+  kRankExit,              // one rank exits
+  kRingBufferReuse,       // WAR: no wait for the compute that reads the buffer before receiving into it
+  kRingUseBeforeArrival,  // RAW: no wait for the receive before attention reads the block
   kNoGlobalMax,
   kNoGlobalSum,
   kSumForMax,
@@ -32,17 +31,17 @@ enum class FaultId {
   kPerRankMean,
 };
 
-struct FaultRow {            // one line of `ringscope faults`
+struct FaultRow {  // one line of `ringscope faults`
   FaultId id;
-  std::string_view name;     // "ring-early-exit"
+  std::string_view name;  // "ring-early-exit"
   std::string_view what;
-  std::string_view finding;  // "" for a clean twin
-  std::string_view implied;  // comma-separated findings that follow from it
-  std::string_view outcome;  // hang | corrupt | slow | none
-  std::string_view ranks;    // which ranks must be accused, in words
-  std::string_view keys;     // comma-separated: rank,layer,step,ring_step
-  std::string_view layout;   // flags it needs
-  std::string_view imitates; // address of the public report
+  std::string_view finding;   // "" for a clean twin
+  std::string_view implied;   // comma-separated findings that follow from it
+  std::string_view outcome;   // hang | corrupt | slow | none
+  std::string_view ranks;     // which ranks must be accused, in words
+  std::string_view keys;      // comma-separated: rank,layer,step,ring_step
+  std::string_view layout;    // flags it needs
+  std::string_view imitates;  // address of the public report
 };
 std::span<const FaultRow> fault_rows();
 const FaultRow* find_fault(std::string_view name);

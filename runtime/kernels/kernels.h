@@ -17,13 +17,13 @@ namespace ringscope::kernels {
 // C[M,N] = op(A) op(B) (+ C when accumulate). op(X) = X or X^T; A is [M,K] or [K,M], B is [K,N] or [N,K].
 void gemm(Device&, Stream&, const char* name, const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b,
           const Tensor& c, bool accumulate);
-void add_bias(Device&, Stream&, const char* name, const Tensor& y, const Tensor& bias);            // y[T,N] += bias[N]
-void bias_grad(Device&, Stream&, const char* name, const Tensor& dy, const Tensor& dbias);         // += column sums
-void add(Device&, Stream&, const char* name, const Tensor& x, const Tensor& y, const Tensor& out); // out = x + y
-void accumulate(Device&, Stream&, const char* name, const Tensor& x, const Tensor& into);          // into += x
+void add_bias(Device&, Stream&, const char* name, const Tensor& y, const Tensor& bias);             // y[T,N] += bias[N]
+void bias_grad(Device&, Stream&, const char* name, const Tensor& dy, const Tensor& dbias);          // += column sums
+void add(Device&, Stream&, const char* name, const Tensor& x, const Tensor& y, const Tensor& out);  // out = x + y
+void accumulate(Device&, Stream&, const char* name, const Tensor& x, const Tensor& into);           // into += x
 void scale(Device&, Stream&, const char* name, const Tensor& x, double factor);
 void fill(Device&, Stream&, const char* name, const Tensor& x, double value);
-void copy(Device&, Stream&, const char* name, const Tensor& from, const Tensor& to);               // same count
+void copy(Device&, Stream&, const char* name, const Tensor& from, const Tensor& to);  // same count
 // Host values to the device (loader, checkpoint). `values` is copied at the call.
 void upload_i32(Device&, Stream&, const char* name, const Tensor& to, std::vector<int32_t> values);
 void upload(Device&, Stream&, const char* name, const Tensor& to, std::vector<double> values);
@@ -87,8 +87,8 @@ struct AttentionDropout {
   double p = 0;
   uint64_t seed = 0;
   int32_t step = 0, layer = 0;
-  int32_t first_head = 0;   // global index of local query head 0
-  Tensor sample;            // int32 [batch], global sample index
+  int32_t first_head = 0;  // global index of local query head 0
+  Tensor sample;           // int32 [batch], global sample index
 };
 // Partial attention of q over one K/V block, written (not merged): o[Tq,HQ,D] in q's dtype, lse fp64 [Tq,HQ]
 // (natural; -inf and o = 0 where a row sees nothing), m fp64 [Tq,HQ] = maximum of the scaled scores.

@@ -40,7 +40,9 @@ void record_exit(int rank, int64_t status, const std::string& reason, const Wher
 void record_outcome(RunEnd end) {
   MetaRecord record{};
   record.key = rs_intern(meta_key::kOutcome);
-  record.value = rs_intern(end == RunEnd::kCompleted ? "completed" : end == RunEnd::kStalled ? "stalled" : "interrupted");
+  record.value = rs_intern(end == RunEnd::kCompleted ? "completed"
+                           : end == RunEnd::kStalled ? "stalled"
+                                                     : "interrupted");
   emit(RecordKind::kMeta, record);
 }
 
@@ -50,7 +52,7 @@ RunEnd launch_ranks(Sched& sched, const Mesh& mesh, const std::function<RankEnd(
                     const LaunchHooks& hooks) {
   const int world = mesh.world();
   Channel ended_channel;
-  std::vector<char> ended(world, 0);       // changed inside update only
+  std::vector<char> ended(world, 0);  // changed inside update only
   bool stall_declared = false;
   sched.stall_timeout_ns = hooks.stall_timeout_ns;
   sched.interrupted = hooks.interrupted;

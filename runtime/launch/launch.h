@@ -14,9 +14,9 @@ namespace ringscope {
 
 // What a rank's host program returns.
 struct RankEnd {
-  int status = 0;            // 0 = ran to its end; > 0 = exit code; -1 = stopped with the run
+  int status = 0;  // 0 = ran to its end; > 0 = exit code; -1 = stopped with the run
   std::string reason;
-  Where where;               // the last place
+  Where where;  // the last place
 };
 
 struct LaunchHooks {

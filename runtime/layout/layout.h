@@ -40,7 +40,7 @@ class Mesh {
   std::string describe() const;  // the map for people: a line per rank, then the groups of every axis
 
  private:
-  std::array<int, 4> size_{1, 1, 1, 1};    // by Axis kTp..kPp
+  std::array<int, 4> size_{1, 1, 1, 1};  // by Axis kTp..kPp
   std::array<int, 4> stride_{1, 1, 1, 1};
   std::string order_;
 };
@@ -65,9 +65,9 @@ class SequenceSplit {
   int64_t shard() const { return padded_ / cp_; }  // tokens of every rank, padding included
   int cp() const { return cp_; }
   CpLayout layout() const { return layout_; }
-  std::vector<Run> runs(int cp_rank) const;        // ascending, in storage order
-  std::vector<int32_t> rows(int cp_rank) const;    // global row of each local row
-  int owner(int64_t row) const;                    // CP rank that holds a global row
+  std::vector<Run> runs(int cp_rank) const;      // ascending, in storage order
+  std::vector<int32_t> rows(int cp_rank) const;  // global row of each local row
+  int owner(int64_t row) const;                  // CP rank that holds a global row
 
  private:
   int64_t length_ = 0, padded_ = 0;

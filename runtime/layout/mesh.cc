@@ -62,8 +62,10 @@ Result<Mesh> Mesh::make(int tp, int cp, int dp, int pp, std::string_view order) 
   }
   const std::vector<Axis> axes = parse_order(order);
   if (axes.empty())
-    return usage_error(fmt::format("order '{}' must name tp, cp, dp and pp once each, smallest stride first: use "
-                                   "tp-cp-dp-pp or tp-pp-cp-dp", order));
+    return usage_error(
+        fmt::format("order '{}' must name tp, cp, dp and pp once each, smallest stride first: use "
+                    "tp-cp-dp-pp or tp-pp-cp-dp",
+                    order));
   Mesh mesh;
   mesh.size_ = sizes;
   mesh.order_ = order;

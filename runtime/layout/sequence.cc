@@ -32,8 +32,9 @@ Result<SequenceSplit> SequenceSplit::make(int64_t length, int cp, CpLayout layou
   const int chunks = layout == CpLayout::kZigzag && cp > 1 ? 2 * cp : cp;
   split.padded_ = round_up(length, int64_t(chunks) * multiple);
   if (split.padded_ > std::numeric_limits<int32_t>::max())
-    return usage_error(fmt::format("seq_length {} with context_parallel_size {} is padded to {} rows: lower one of them",
-                                   length, cp, split.padded_));
+    return usage_error(
+        fmt::format("seq_length {} with context_parallel_size {} is padded to {} rows: lower one of them", length, cp,
+                    split.padded_));
   return split;
 }
 
@@ -78,8 +79,8 @@ namespace {
 Status check_ids(const char* what, const std::vector<int64_t>& ids, int64_t length) {
   if (ids.empty()) return {};
   if (int64_t(ids.size()) != length)
-    return data_error(fmt::format("{} has {} entries for a sequence of {} tokens: give one a token", what, ids.size(),
-                                  length));
+    return data_error(
+        fmt::format("{} has {} entries for a sequence of {} tokens: give one a token", what, ids.size(), length));
   for (size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < 0 || ids[i] > std::numeric_limits<int32_t>::max())
       return data_error(fmt::format("{}[{}] is {}: use 0 to {}", what, i, ids[i], std::numeric_limits<int32_t>::max()));
@@ -135,8 +136,8 @@ Status check_cover(const SequenceSplit& split) {
   for (size_t row = 0; row < owner.size(); ++row) {
     if (owner[row] < 0) return internal_error(fmt::format("row {} belongs to no CP rank", row));
     if (owner[row] != split.owner(int64_t(row)))
-      return internal_error(fmt::format("row {} is held by CP rank {}, and owner() says {}", row, owner[row],
-                                        split.owner(int64_t(row))));
+      return internal_error(
+          fmt::format("row {} is held by CP rank {}, and owner() says {}", row, owner[row], split.owner(int64_t(row))));
   }
   return {};
 }

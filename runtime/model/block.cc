@@ -21,16 +21,11 @@ Block::Block(RankContext& ctx, ParameterStore& store, Attention& attention, int 
     : Block(ctx, store, attention, layer, layer_names(ctx.config->model, layer)) {}
 
 Block::Block(RankContext& ctx, ParameterStore& store, Attention& attention, int layer, const LayerNames& names)
-    : ctx_(ctx),
-      attention_(attention),
-      layer_(layer),
+    : ctx_(ctx), attention_(attention), layer_(layer),
       heads_q_(ctx.config->model.num_attention_heads / ctx.mesh.size(Axis::kTp)),
-      heads_kv_(ctx.config->model.num_query_groups / ctx.mesh.size(Axis::kTp)),
-      dim_(head_dim(ctx.config->model)),
+      heads_kv_(ctx.config->model.num_query_groups / ctx.mesh.size(Axis::kTp)), dim_(head_dim(ctx.config->model)),
       rope_base_(ctx.config->model.arch == Arch::kLlama ? ctx.config->model.rope_theta : 0),
-      norm1_(ctx, store, names.norm1),
-      norm2_(ctx, store, names.norm2),
-      qkv_(ctx, store, "qkv", layer, names.qkv),
+      norm1_(ctx, store, names.norm1), norm2_(ctx, store, names.norm2), qkv_(ctx, store, "qkv", layer, names.qkv),
       out_(ctx, store, "attention.out", layer, names.out, ctx.config->model.num_attention_heads * dim_),
       up_(ctx, store, "mlp.up", layer, names.up),
       down_(ctx, store, "mlp.down", layer, names.down, ctx.config->model.ffn_hidden_size) {}
@@ -83,8 +78,7 @@ Tensor Block::mlp_backward(const Tensor& dy, const ModelBatch& batch, const Bloc
   Tensor d_up = ctx_.allocate({batch.tokens, up_.features()}, "mlp.dup");
   if (ctx_.config->model.arch == Arch::kLlama)
     kernels::swiglu_backward(device, *ctx_.compute, saved.up, d_activated, d_up);
-  else
-    kernels::gelu_tanh_backward(device, *ctx_.compute, saved.up, d_activated, d_up);
+  else kernels::gelu_tanh_backward(device, *ctx_.compute, saved.up, d_activated, d_up);
   return up_.backward(d_up, saved.norm2.y, "mlp.in_ag_again", "mlp.din_reduce");
 }
 

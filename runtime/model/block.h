@@ -19,7 +19,7 @@ struct BlockSaved {
 class Block {
  public:
   Block(RankContext&, ParameterStore&, Attention&, int layer);
-  Tensor forward(const Tensor& x, const ModelBatch&, BlockSaved&);        // [Ts,H] -> [Ts,H]
+  Tensor forward(const Tensor& x, const ModelBatch&, BlockSaved&);  // [Ts,H] -> [Ts,H]
   Tensor backward(const Tensor& dy, const ModelBatch&, const BlockSaved&);
 
  private:

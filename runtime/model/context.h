@@ -16,12 +16,12 @@ struct RankContext {
   Mesh mesh = *Mesh::make(1, 1, 1, 1);
   Coord coord;
   Device* device = nullptr;
-  Stream* compute = nullptr;   // kernels, TP collectives, end-of-step norm and CP weight gradients
+  Stream* compute = nullptr;  // kernels, TP collectives, end-of-step norm and CP weight gradients
   Stream* cp_stream = nullptr;
   Stream* dp_stream = nullptr;
   std::unique_ptr<Communicator> tp, cp, dp;  // null where the axis has size 1
   std::unique_ptr<SoftmaxLog> softmax_log;
-  Where exited_at;             // where the planted exit ended this rank's program
+  Where exited_at;  // where the planted exit ended this rank's program
 
   bool sequence_parallel() const { return config->sequence_parallel && tp != nullptr; }
   DType dtype() const { return config->dtype; }

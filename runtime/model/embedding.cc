@@ -12,14 +12,12 @@ namespace ringscope {
 VocabularyTable::VocabularyTable(RankContext& ctx, ParameterStore& store, const char* label,
                                  const std::string& checkpoint_name)
     : vocab_(ctx.config->model.vocab_size),
-      rows_(padded_vocab(vocab_, ctx.mesh.size(Axis::kTp)) / ctx.mesh.size(Axis::kTp)),
-      first_(ctx.coord.tp * rows_) {
+      rows_(padded_vocab(vocab_, ctx.mesh.size(Axis::kTp)) / ctx.mesh.size(Axis::kTp)), first_(ctx.coord.tp * rows_) {
   ParameterSpec spec;
   spec.name = label;
   spec.rows = rows_;
   spec.cols = ctx.config->model.hidden_size;
-  if (valid_rows() > 0)
-    spec.pieces = {{checkpoint_name, {vocab_, spec.cols}, false, 0, valid_rows(), first_, 0}};
+  if (valid_rows() > 0) spec.pieces = {{checkpoint_name, {vocab_, spec.cols}, false, 0, valid_rows(), first_, 0}};
   handle_ = store.add(std::move(spec));
 }
 

@@ -24,7 +24,7 @@ class VocabularyTable {
 class Embedding {
  public:
   Embedding(RankContext&, ParameterStore&, const VocabularyTable&);
-  Tensor forward(const ModelBatch&);                        // -> [Ts,H]
+  Tensor forward(const ModelBatch&);  // -> [Ts,H]
   void backward(const Tensor& dx, const ModelBatch&);
 
  private:
@@ -43,7 +43,7 @@ class Head {
   Head(RankContext&, ParameterStore&, const VocabularyTable&);
   // hidden [Ts,H]; adds {loss sum, counted tokens} into totals (fp64 [2]) and keeps the logits [T, vocab/TP].
   void forward(const Tensor& hidden, const ModelBatch&, const Tensor& totals, HeadSaved&);
-  Tensor backward(const ModelBatch&, const HeadSaved&);     // -> d hidden [Ts,H]
+  Tensor backward(const ModelBatch&, const HeadSaved&);  // -> d hidden [Ts,H]
 
  private:
   RankContext& ctx_;

@@ -25,7 +25,7 @@ class ColumnLinear {
  public:
   // `own` selects this rank's share of each part: by default 1/TP of `count`.
   ColumnLinear(RankContext&, ParameterStore&, const char* label, int layer, std::vector<LinearPart> parts);
-  int64_t features() const { return rows_; }                     // local output features
+  int64_t features() const { return rows_; }  // local output features
 
   // x [Ts,H] -> y [T, features]
   Tensor forward(const Tensor& x, const char* gather_name);
@@ -43,8 +43,8 @@ class RowLinear {
  public:
   // weight [H, in] in nn.Linear's orientation; bias replicated, added after the reduction.
   RowLinear(RankContext&, ParameterStore&, const char* label, int layer, const LinearPart& part, int64_t in_features);
-  Tensor forward(const Tensor& x, const char* reduce_name);                            // [T,in/TP] -> [Ts,H]
-  Tensor backward(const Tensor& dy, const Tensor& x, const char* gather_name);         // [Ts,H] -> [T,in/TP]
+  Tensor forward(const Tensor& x, const char* reduce_name);                     // [T,in/TP] -> [Ts,H]
+  Tensor backward(const Tensor& dy, const Tensor& x, const char* gather_name);  // [Ts,H] -> [T,in/TP]
 
  private:
   RankContext& ctx_;

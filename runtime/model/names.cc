@@ -48,7 +48,8 @@ ModelNames model_names(const ModelConfig& m) {
   if (m.arch == Arch::kGpt)
     return {"transformer.wte.weight", "transformer.wpe.weight", "transformer.ln_f",
             m.tie_embeddings ? "transformer.wte.weight" : "lm_head.weight"};
-  return {"model.embed_tokens.weight", "", "model.norm", m.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"};
+  return {"model.embed_tokens.weight", "", "model.norm",
+          m.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"};
 }
 
 }  // namespace ringscope

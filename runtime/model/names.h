@@ -9,9 +9,9 @@
 namespace ringscope {
 
 struct LayerNames {
-  std::string norm1, norm2;             // prefixes
-  std::vector<LinearPart> qkv, up;      // column-parallel
-  LinearPart out, down;                 // row-parallel
+  std::string norm1, norm2;         // prefixes
+  std::vector<LinearPart> qkv, up;  // column-parallel
+  LinearPart out, down;             // row-parallel
 };
 LayerNames layer_names(const ModelConfig&, int layer);
 

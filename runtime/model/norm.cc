@@ -28,8 +28,8 @@ Tensor Norm::forward(const Tensor& x, NormSaved& saved) {
   saved.rstd = device.allocate(DType::kF64, {x.dim(0)}, MemCategory::kActivation, "norm.rstd");
   if (bias_ >= 0) {
     saved.mean = device.allocate(DType::kF64, {x.dim(0)}, MemCategory::kActivation, "norm.mean");
-    kernels::layer_norm(device, *ctx_.compute, x, store_[weight_].value, store_[bias_].value, eps, saved.y,
-                        saved.mean, saved.rstd);
+    kernels::layer_norm(device, *ctx_.compute, x, store_[weight_].value, store_[bias_].value, eps, saved.y, saved.mean,
+                        saved.rstd);
   } else {
     kernels::rms_norm(device, *ctx_.compute, x, store_[weight_].value, eps, saved.y, saved.rstd);
   }

@@ -14,8 +14,9 @@ constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 // Reads and writes elements of fp32 or fp64 tensors as double, inside a launch.
 class Values {
  public:
-  explicit Values(const Tensor& t) : f32_(t.dtype() == DType::kF32 ? t.data<float>() : nullptr),
-                                     f64_(t.dtype() == DType::kF64 ? t.data<double>() : nullptr) {}
+  explicit Values(const Tensor& t)
+      : f32_(t.dtype() == DType::kF32 ? t.data<float>() : nullptr),
+        f64_(t.dtype() == DType::kF64 ? t.data<double>() : nullptr) {}
   double get(int64_t i) const { return f32_ ? double(f32_[i]) : f64_[i]; }
   void set(int64_t i, double v) const {
     if (f32_) f32_[i] = float(v);
@@ -88,23 +89,23 @@ void backward(Device& device, Stream& stream, const Tensor& q, const Tensor& kv,
               const Tensor& delta, const kernels::TokenInfo& qi, const kernels::TokenInfo& ki, double scale,
               const kernels::AttentionDropout&, const Tensor& dq, const Tensor& dkv) {
   const Call c(q, kv, qi, ki, scale);
-  device.launch(stream, "oracle_backward",
-                {q, kv, d_o, lse, delta, qi.row, qi.document, ki.row, ki.document, dq, dkv}, {dq, dkv}, [=] {
-    const Values qv(q), kvv(kv), dov(d_o), dqv(dq), dkvv(dkv);
-    for (int64_t i = 0; i < c.tq; ++i)
-      for (int64_t h = 0; h < c.hq; ++h)
-        c.visible(i, [&](int64_t j) {
-          const double p = std::exp(c.score(qv, kvv, i, j, h) - lse.data<double>()[i * c.hq + h]);
-          double dp = 0;
-          for (int64_t x = 0; x < c.d; ++x) dp += dov.get(c.q_at(i, h) + x) * kvv.get(c.v_at(j, h) + x);
-          const double ds = p * (dp - delta.data<double>()[i * c.hq + h]) * c.scale;
-          for (int64_t x = 0; x < c.d; ++x) {
-            dkvv.add(c.v_at(j, h) + x, p * dov.get(c.q_at(i, h) + x));
-            dqv.add(c.q_at(i, h) + x, ds * kvv.get(c.k_at(j, h) + x));
-            dkvv.add(c.k_at(j, h) + x, ds * qv.get(c.q_at(i, h) + x));
-          }
-        });
-  });
+  device.launch(stream, "oracle_backward", {q, kv, d_o, lse, delta, qi.row, qi.document, ki.row, ki.document, dq, dkv},
+                {dq, dkv}, [=] {
+                  const Values qv(q), kvv(kv), dov(d_o), dqv(dq), dkvv(dkv);
+                  for (int64_t i = 0; i < c.tq; ++i)
+                    for (int64_t h = 0; h < c.hq; ++h)
+                      c.visible(i, [&](int64_t j) {
+                        const double p = std::exp(c.score(qv, kvv, i, j, h) - lse.data<double>()[i * c.hq + h]);
+                        double dp = 0;
+                        for (int64_t x = 0; x < c.d; ++x) dp += dov.get(c.q_at(i, h) + x) * kvv.get(c.v_at(j, h) + x);
+                        const double ds = p * (dp - delta.data<double>()[i * c.hq + h]) * c.scale;
+                        for (int64_t x = 0; x < c.d; ++x) {
+                          dkvv.add(c.v_at(j, h) + x, p * dov.get(c.q_at(i, h) + x));
+                          dqv.add(c.q_at(i, h) + x, ds * kvv.get(c.k_at(j, h) + x));
+                          dkvv.add(c.k_at(j, h) + x, ds * qv.get(c.q_at(i, h) + x));
+                        }
+                      });
+                });
 }
 
 }  // namespace

@@ -78,8 +78,7 @@ void ParameterStore::allocate() {
   }
 }
 
-void ParameterStore::upload(Parameter& parameter,
-                            const std::function<double(const Piece&, int64_t, int64_t)>& value) {
+void ParameterStore::upload(Parameter& parameter, const std::function<double(const Piece&, int64_t, int64_t)>& value) {
   const int64_t cols = parameter.spec.cols;
   std::vector<double> values(parameter.spec.rows * cols, 0.0);
   for (const Piece& piece : parameter.spec.pieces)
@@ -117,8 +116,7 @@ Status ParameterStore::load(const HostTensors& checkpoint) {
 }
 
 void ParameterStore::zero_grads() {
-  for (GradBucket& bucket : buckets_)
-    kernels::fill(*context_.device, *context_.compute, "grad.zero", bucket.grads, 0);
+  for (GradBucket& bucket : buckets_) kernels::fill(*context_.device, *context_.compute, "grad.zero", bucket.grads, 0);
 }
 
 bool ParameterStore::export_fragments(Tensor Parameter::*what, std::vector<Fragment>& out) {
@@ -127,8 +125,10 @@ bool ParameterStore::export_fragments(Tensor Parameter::*what, std::vector<Fragm
     if (values.empty()) return false;
     const int64_t cols = parameter.spec.cols;
     for (const Piece& piece : parameter.spec.pieces)
-      out.push_back({piece, cols,
-                     {values.begin() + piece.local_row * cols, values.begin() + (piece.local_row + piece.rows) * cols}});
+      out.push_back(
+          {piece,
+           cols,
+           {values.begin() + piece.local_row * cols, values.begin() + (piece.local_row + piece.rows) * cols}});
   }
   return true;
 }

@@ -12,10 +12,10 @@
 
 namespace ringscope::tensor_parallel {
 
-Tensor enter(RankContext&, const Tensor& x, const char* name);           // [Ts,H] -> [T,H]
-Tensor enter_backward(RankContext&, const Tensor& dx, const char* name); // [T,H] partial -> [Ts,H]
-Tensor leave(RankContext&, const Tensor& y, const char* name);           // [T,H] partial -> [Ts,H]
-Tensor leave_backward(RankContext&, const Tensor& dy, const char* name); // [Ts,H] -> [T,H]
+Tensor enter(RankContext&, const Tensor& x, const char* name);            // [Ts,H] -> [T,H]
+Tensor enter_backward(RankContext&, const Tensor& dx, const char* name);  // [T,H] partial -> [Ts,H]
+Tensor leave(RankContext&, const Tensor& y, const char* name);            // [T,H] partial -> [Ts,H]
+Tensor leave_backward(RankContext&, const Tensor& dy, const char* name);  // [Ts,H] -> [T,H]
 
 // Rows of T that this rank holds outside the region.
 int64_t first_row(const RankContext&, int64_t tokens);

@@ -41,8 +41,7 @@ template <class Visit>
 void each_row(const Attention& a, Visit visit) {
   RS_CHECK(a.hk > 0 && a.hq % a.hk == 0, "query heads are a multiple of K/V heads");
   RS_CHECK(int64_t(a.q.size()) == a.batch * a.tq * a.hq * a.d, "q has its shape");
-  RS_CHECK(int64_t(a.k.size()) == a.batch * a.tk * a.hk * a.d && a.v.size() == a.k.size(),
-           "k, v have their shape");
+  RS_CHECK(int64_t(a.k.size()) == a.batch * a.tk * a.hk * a.d && a.v.size() == a.k.size(), "k, v have their shape");
   for (int64_t i = 0; i < a.batch * a.tq; ++i)
     for (int64_t head = 0; head < a.hq; ++head) visit(Row{a, i, head});
 }
@@ -71,8 +70,8 @@ AttentionResult attention(const Attention& a) {
 }
 
 // P = exp(s - lse); dV = keep P dO; dP = keep dO.v; dS = P (dP - delta); dQ = scale dS k; dK = scale dS q.
-AttentionGradient attention_backward(const Attention& a, const std::vector<double>& d_o,
-                                     const std::vector<double>& lse, const std::vector<double>& delta) {
+AttentionGradient attention_backward(const Attention& a, const std::vector<double>& d_o, const std::vector<double>& lse,
+                                     const std::vector<double>& delta) {
   AttentionGradient g;
   g.dq.assign(a.q.size(), 0);
   g.dk.assign(a.k.size(), 0);

@@ -5,8 +5,7 @@
 
 namespace ringscope::oracle {
 
-Loss cross_entropy(const std::vector<double>& logits, int64_t vocabulary,
-                   const std::vector<int32_t>& labels) {
+Loss cross_entropy(const std::vector<double>& logits, int64_t vocabulary, const std::vector<int32_t>& labels) {
   Loss loss;
   loss.d_logits.assign(logits.size(), 0);
   loss.count = std::count_if(labels.begin(), labels.end(), [](int32_t label) { return label >= 0; });

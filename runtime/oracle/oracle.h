@@ -36,8 +36,8 @@ AttentionResult attention(const Attention&);
 struct AttentionGradient {
   std::vector<double> dq, dk, dv;
 };
-AttentionGradient attention_backward(const Attention&, const std::vector<double>& d_o,
-                                     const std::vector<double>& lse, const std::vector<double>& delta);
+AttentionGradient attention_backward(const Attention&, const std::vector<double>& d_o, const std::vector<double>& lse,
+                                     const std::vector<double>& delta);
 std::vector<double> attention_delta(const std::vector<double>& o, const std::vector<double>& d_o, int64_t d);
 
 // Partial results over disjoint keys become the result over all of them. Identity: o = 0, lse = -inf.

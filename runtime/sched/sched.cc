@@ -44,9 +44,9 @@ struct Task {
   const std::function<bool()>* condition = nullptr;  // while blocked
   Channel* channel = nullptr;
   WaitWhy why;
-  const int64_t* deadline = nullptr;                 // while blocked: wakes at this time too, 0 = never
-  int64_t wake_ns = 0;                               // while sleeping
-  int64_t armed_ns = 0;                              // free threads: the time the thread is waiting for
+  const int64_t* deadline = nullptr;  // while blocked: wakes at this time too, 0 = never
+  int64_t wake_ns = 0;                // while sleeping
+  int64_t armed_ns = 0;               // free threads: the time the thread is waiting for
   bool timed_out = false;
   std::condition_variable wake;
   std::thread thread;
@@ -125,9 +125,7 @@ class SchedImpl : public Sched {
   }
   bool stopped() const override { return stopped_; }
 
-  void beat() override {
-    last_beat_ns_.store(monotonic_ns(), std::memory_order_relaxed);
-  }
+  void beat() override { last_beat_ns_.store(monotonic_ns(), std::memory_order_relaxed); }
   void kernel_begin() override { kernels_.fetch_add(1, std::memory_order_relaxed); }
   void kernel_end() override {
     kernels_.fetch_sub(1, std::memory_order_relaxed);
@@ -299,7 +297,7 @@ class SchedImpl : public Sched {
     if (!turns_ || stopped_) return;
     Task* task = current_;
     if (task == nullptr || turn_ != task) return;  // a call from outside the tasks
-    logical_now_ += 1;  // every turn takes a nanosecond of logical time
+    logical_now_ += 1;                             // every turn takes a nanosecond of logical time
     give_turn();
     if (turn_ == task) return;
     task->wake.wait(lock, [&] { return has_turn(task); });
@@ -371,7 +369,8 @@ class SchedImpl : public Sched {
       lock.lock();
       if (stop_now) return RunEnd::kStopped;
       if (live_ == 0 || stopped_ || stuck_locked()) continue;
-      supervisor_.wait_for(lock, std::chrono::nanoseconds(std::clamp<int64_t>(stall_timeout_ns / 4, 1'000'000, 50'000'000)));
+      supervisor_.wait_for(lock,
+                           std::chrono::nanoseconds(std::clamp<int64_t>(stall_timeout_ns / 4, 1'000'000, 50'000'000)));
     }
   }
 
@@ -386,7 +385,7 @@ class SchedImpl : public Sched {
   int64_t logical_now_ = 0;
   int runnable_ = 0, live_ = 0;
   bool running_ = false;
-  bool stopped_early_ = false;      // before every task that counts had returned
+  bool stopped_early_ = false;        // before every task that counts had returned
   std::atomic<bool> stopped_{false};  // set under the lock
   std::atomic<int64_t> last_beat_ns_{0};
   std::atomic<int> kernels_{0};

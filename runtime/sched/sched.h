@@ -46,14 +46,14 @@ struct WaitWhy {
 // How run() ended.
 enum class RunEnd { kCompleted, kStalled, kStopped };
 
-struct BlockedTask {      // one line of a stall's snapshot
-  std::string role;       // "rank3.host", "rank3.compute"
+struct BlockedTask {  // one line of a stall's snapshot
+  std::string role;   // "rank3.host", "rank3.compute"
   std::string what;
   bool idle = false;
 };
 struct StallSnapshot {
-  bool by_time = false;          // otherwise proved: no task can run
-  int64_t at_ns = 0;             // wall clock of the trace (CLOCK_REALTIME)
+  bool by_time = false;  // otherwise proved: no task can run
+  int64_t at_ns = 0;     // wall clock of the trace (CLOCK_REALTIME)
   std::vector<BlockedTask> blocked;
 };
 

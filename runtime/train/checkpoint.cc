@@ -16,8 +16,9 @@ using Shapes = std::map<std::string, std::vector<int64_t>>;
 
 Result<Json> read_json(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return data_error("cannot open '" + path + "': " + std::strerror(errno) +
-                               "; a checkpoint is a directory with config.json and model.safetensors");
+  if (!file)
+    return data_error("cannot open '" + path + "': " + std::strerror(errno) +
+                      "; a checkpoint is a directory with config.json and model.safetensors");
   Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object()) return data_error("'" + path + "' is not a JSON object");
   return json;
@@ -92,13 +93,15 @@ std::string unsupported(const Json& json, Keys& keys, const std::string& type) {
   if (type != "gpt2" && type != "llama") return "model_type '" + type + "'";
   if (type == "gpt2") {
     const std::string activation = keys.get<std::string>("activation_function", "gelu_new");
-    if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") return "activation_function '" + activation + "'";
+    if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
+      return "activation_function '" + activation + "'";
     if (keys.get<bool>("scale_attn_by_inverse_layer_idx", false)) return "scale_attn_by_inverse_layer_idx";
     return "";
   }
   if (keys.get<bool>("attention_bias", false)) return "attention_bias";
   if (keys.get<bool>("mlp_bias", false)) return "mlp_bias";
-  if (const std::string act = keys.get<std::string>("hidden_act", "silu"); act != "silu") return "hidden_act '" + act + "'";
+  if (const std::string act = keys.get<std::string>("hidden_act", "silu"); act != "silu")
+    return "hidden_act '" + act + "'";
   for (const char* key : {"rope_parameters", "rope_scaling"})
     if (const auto rope = json.find(key); rope != json.end() && rope->is_object()) {
       Keys inner(*rope, key);
@@ -141,7 +144,8 @@ std::string shape_text(const std::vector<int64_t>& shape) { return Json(shape).d
 Status check_tensors(const FileTensors& have, const Shapes& want, const std::string& path) {
   for (const auto& [name, shape] : want) {
     const auto found = have.find(name);
-    if (found == have.end()) return data_error("'" + path + "' has no tensor '" + name + "', which config.json calls for");
+    if (found == have.end())
+      return data_error("'" + path + "' has no tensor '" + name + "', which config.json calls for");
     if (found->second.shape != shape)
       return data_error("'" + path + "': tensor '" + name + "' has shape " + shape_text(found->second.shape) +
                         ", config.json calls for " + shape_text(shape));

@@ -10,8 +10,8 @@
 namespace ringscope {
 
 struct Checkpoint {
-  ModelConfig model;     // from config.json; dropouts are 0
-  HostTensors tensors;   // by checkpoint name
+  ModelConfig model;    // from config.json; dropouts are 0
+  HostTensors tensors;  // by checkpoint name
 };
 
 // What this version cannot compute (another model_type, a rope_type, attention biases, a window) is refused by

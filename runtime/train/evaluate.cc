@@ -15,7 +15,9 @@ Status check_input(const EvalInput& in, const ModelConfig& model) {
   if (!same(in.labels) || !same(in.position_ids) || !same(in.document_ids))
     return data_error("labels, position_ids and document_ids must have the shape of input_ids");
   for (size_t i = 0; i < count; ++i) {
-    const auto place = [&] { return " at [" + std::to_string(i / in.length) + "," + std::to_string(i % in.length) + "]"; };
+    const auto place = [&] {
+      return " at [" + std::to_string(i / in.length) + "," + std::to_string(i % in.length) + "]";
+    };
     if (in.input_ids[i] < 0 || in.input_ids[i] >= model.vocab_size)
       return data_error("input_ids" + place() + " is " + std::to_string(in.input_ids[i]) + ", the vocabulary has " +
                         std::to_string(model.vocab_size));
@@ -100,7 +102,8 @@ RankEnd run_rank(RankJob& job, const JobSetup& setup, const EvalInput& in, const
   return {0, "completed", ctx.device->where()};
 }
 
-void merge_logits(const RankOutput& rank, const JobSetup& setup, const Coord& coord, int64_t per_rank, HostTensor& full) {
+void merge_logits(const RankOutput& rank, const JobSetup& setup, const Coord& coord, int64_t per_rank,
+                  HostTensor& full) {
   const std::vector<int32_t> rows = setup.split.rows(coord.cp);
   const int64_t batch = full.shape[0], length = full.shape[1], vocab = full.shape[2];
   for (int64_t b = 0; b < per_rank; ++b)
@@ -133,9 +136,12 @@ Result<EvalResult> evaluate(const JobConfig& given, const EvalInput& in, const T
 
   std::vector<RankOutput> outputs(job.mesh.world());
   EvalResult result;
-  result.end = run_ranks(job, [&](RankJob& rank_job, int rank) {
-    return run_rank(rank_job, job, in, sequences[job.mesh.coord(rank).dp], outputs[rank]);
-  }, hooks);
+  result.end = run_ranks(
+      job,
+      [&](RankJob& rank_job, int rank) {
+        return run_rank(rank_job, job, in, sequences[job.mesh.coord(rank).dp], outputs[rank]);
+      },
+      hooks);
   if (result.end != RunEnd::kCompleted) return result;
 
   const int64_t vocab = job.config.model.vocab_size;
@@ -150,7 +156,8 @@ Result<EvalResult> evaluate(const JobConfig& given, const EvalInput& in, const T
     result.traffic_forward.push_back(outputs[rank].forward_traffic);
     result.traffic.push_back(job.ranks[rank]->traffic());
     Device& device = *job.ranks[rank]->context().device;
-    result.kv_peak_bytes.push_back(device.memory(MemCategory::kKvRing).peak + device.memory(MemCategory::kKvGathered).peak);
+    result.kv_peak_bytes.push_back(device.memory(MemCategory::kKvRing).peak +
+                                   device.memory(MemCategory::kKvGathered).peak);
   }
   if (!in.labels.empty()) result.tensors["loss"] = {{}, {outputs[0].values.loss}};
   if (in.gradients) result.tensors["grad_norm"] = {{}, {outputs[0].values.grad_norm}};

@@ -40,8 +40,8 @@ Result<std::unique_ptr<JobSetup>> set_up(JobConfig config) {
   if (auto status = validate(config); !status) return tl::unexpected(status.error());
   auto mesh = Mesh::make(config.tp, config.cp, config.dp, config.pp, config.order);
   if (!mesh) return tl::unexpected(mesh.error());
-  auto split = SequenceSplit::make(config.seq_length, config.cp, config.cp_layout,
-                                   config.sequence_parallel ? config.tp : 1);
+  auto split =
+      SequenceSplit::make(config.seq_length, config.cp, config.cp_layout, config.sequence_parallel ? config.tp : 1);
   if (!split) return tl::unexpected(split.error());
   job->config = config;
   job->mesh = *mesh;
@@ -59,7 +59,8 @@ RunEnd run_ranks(JobSetup& job, const std::function<RankEnd(RankJob&, int rank)>
   launch.on_stall = hooks.on_stall;
   launch.interrupted = hooks.interrupted;
   launch.stall_timeout_ns = int64_t(job.config.hang_timeout_s * 1e9);
-  return launch_ranks(*job.sched, job.mesh, [&](int rank) { return body(*job.ranks[rank], rank); }, launch);
+  return launch_ranks(
+      *job.sched, job.mesh, [&](int rank) { return body(*job.ranks[rank], rank); }, launch);
 }
 
 }  // namespace ringscope

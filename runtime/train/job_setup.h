@@ -13,7 +13,7 @@ struct JobSetup {
   JobConfig config;
   Mesh mesh = *Mesh::make(1, 1, 1, 1);
   SequenceSplit split = *SequenceSplit::make(1, 1, CpLayout::kContiguous);
-  HostTensors weights;                       // of the checkpoint; empty = random start
+  HostTensors weights;  // of the checkpoint; empty = random start
   std::unique_ptr<Sched> sched;
   std::shared_ptr<CommWorld> world;
   std::vector<std::unique_ptr<RankJob>> ranks;

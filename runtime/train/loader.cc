@@ -33,8 +33,7 @@ std::vector<SampledRow> sampled_rows(const SequenceSplit& split, int cp_rank, co
 int64_t Loader::counted(const std::vector<Sequence>& sequences) const {
   int64_t count = 0;
   for (const Sequence& s : sequences)
-    for (int32_t row : split_.rows(ctx_.coord.cp))
-      count += row < int32_t(s.labels.size()) && s.labels[row] != kNoLabel;
+    for (int32_t row : split_.rows(ctx_.coord.cp)) count += row < int32_t(s.labels.size()) && s.labels[row] != kNoLabel;
   return count;
 }
 
@@ -46,7 +45,8 @@ std::vector<int32_t> Loader::applied_positions(const std::vector<Sequence>& sequ
   const bool zigzag = ctx_.fault(FaultId::kZigzagOnContiguous);
   std::vector<int32_t> other;
   if (zigzag)
-    if (auto split = SequenceSplit::make(split_.padded(), split_.cp(), CpLayout::kZigzag)) other = split->rows(ctx_.coord.cp);
+    if (auto split = SequenceSplit::make(split_.padded(), split_.cp(), CpLayout::kZigzag))
+      other = split->rows(ctx_.coord.cp);
   std::vector<int32_t> positions;
   for (const Sequence& s : sequences)
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -82,12 +82,10 @@ ModelBatch Loader::load(const std::vector<Sequence>& sequences) {
     return row < int32_t(v.size()) ? v[row] : otherwise;
   };
   const int own = ctx_.coord.cp;
-  out.input_ids = upload("batch.tokens", column(own, [&](const Sequence& s, int32_t row) {
-                           return at(s.tokens, row, kPaddingToken);
-                         }));
-  out.labels = upload("batch.labels", column(own, [&](const Sequence& s, int32_t row) {
-                        return at(s.labels, row, kNoLabel);
-                      }));
+  out.input_ids = upload("batch.tokens",
+                         column(own, [&](const Sequence& s, int32_t row) { return at(s.tokens, row, kPaddingToken); }));
+  out.labels =
+      upload("batch.labels", column(own, [&](const Sequence& s, int32_t row) { return at(s.labels, row, kNoLabel); }));
   out.row = upload("batch.row", column(own, [](const Sequence&, int32_t row) { return row; }));
   out.sample = upload("batch.sample", column(own, [](const Sequence& s, int32_t) { return s.sample; }));
   out.position = upload("batch.position", applied_positions(sequences));
@@ -95,11 +93,9 @@ ModelBatch Loader::load(const std::vector<Sequence>& sequences) {
   for (int cp = 0; cp < split_.cp(); ++cp) {
     kernels::TokenInfo info;
     info.batch = batch;
-    info.row = cp == own ? out.row
-                         : upload("batch.row", column(cp, [](const Sequence&, int32_t row) { return row; }));
-    info.document = upload("batch.document", column(cp, [](const Sequence& s, int32_t row) {
-                             return s.info.document[row];
-                           }));
+    info.row = cp == own ? out.row : upload("batch.row", column(cp, [](const Sequence&, int32_t row) { return row; }));
+    info.document =
+        upload("batch.document", column(cp, [](const Sequence& s, int32_t row) { return s.info.document[row]; }));
     out.attention.shards.push_back(info);
     out.attention.sampled.push_back(rs_enabled() && split_.cp() > 1 ? sampled_rows(split_, cp, sequences)
                                                                     : std::vector<SampledRow>());
@@ -113,9 +109,10 @@ ModelBatch Loader::load(const std::vector<Sequence>& sequences) {
   for (const Sequence& s : sequences) samples.push_back(s.sample);
   dropout.sample = upload("batch.sample_ids", std::move(samples));
 
-  record(PositionRole::kData, sequences, column(own, [](const Sequence& s, int32_t row) {
-           return s.info.document[row] < 0 ? 0 : s.info.position[row];
-         }), 0);
+  record(
+      PositionRole::kData, sequences,
+      column(own, [](const Sequence& s, int32_t row) { return s.info.document[row] < 0 ? 0 : s.info.position[row]; }),
+      0);
   return out;
 }
 

@@ -89,10 +89,11 @@ void RankJob::set_divisor(int64_t own_count) {
 void RankJob::sync_loss() {
   Device& device = *ctx_.device;
   const double factor = loss_factor();
-  device.launch(*ctx_.compute, "loss.share", {totals_, divisor_}, {loss_}, [totals = totals_, divisor = divisor_, loss = loss_, factor] {
-    const double by = divisor.data<double>()[0];
-    loss.data<double>()[0] = by > 0 ? totals.data<double>()[0] / by * factor : 0;
-  });
+  device.launch(*ctx_.compute, "loss.share", {totals_, divisor_}, {loss_},
+                [totals = totals_, divisor = divisor_, loss = loss_, factor] {
+                  const double by = divisor.data<double>()[0];
+                  loss.data<double>()[0] = by > 0 ? totals.data<double>()[0] / by * factor : 0;
+                });
   reduce_over(ctx_.cp.get(), *ctx_.cp_stream, loss_, "loss.sum_cp");
   reduce_over(ctx_.dp.get(), *ctx_.dp_stream, loss_, "loss.sum_dp");
 }
@@ -160,8 +161,9 @@ void RankJob::optimizer_step(int64_t step_from_1, double lr) {
   Device& device = *ctx_.device;
   kernels::clip_factor(device, *ctx_.compute, norm_sq_, config_.clip_grad, clip_);
   for (Parameter& p : model_->store().all()) {
-    kernels::AdamW adam{lr, config_.adam_beta1, config_.adam_beta2, config_.adam_eps,
-                        p.spec.decay ? config_.weight_decay : 0, step_from_1};
+    kernels::AdamW adam{
+        lr,         config_.adam_beta1, config_.adam_beta2, config_.adam_eps, p.spec.decay ? config_.weight_decay : 0,
+        step_from_1};
     kernels::adamw(device, *ctx_.compute, p.value, p.grad, p.m, p.v, clip_, adam);
   }
 }

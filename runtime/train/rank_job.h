@@ -45,8 +45,8 @@ class RankJob {
   [[nodiscard]] bool read_step(StepValues& out);
 
   RankTraffic traffic() const;
-  RankEnd stopped() const;  // what to return when a call said "stopped"
-  RankEnd exit_by_itself(); // the planted exit
+  RankEnd stopped() const;   // what to return when a call said "stopped"
+  RankEnd exit_by_itself();  // the planted exit
 
  private:
   void reduce_over(Communicator* comm, Stream& stream, const Tensor& tensor, const char* name);
@@ -56,7 +56,7 @@ class RankJob {
   void reduce_weights_over_dp();
 
   JobConfig config_;
-  std::unique_ptr<Device> device_;     // outlives everything that holds tensors
+  std::unique_ptr<Device> device_;  // outlives everything that holds tensors
   std::shared_ptr<CommWorld> world_;
   RankContext ctx_;
   std::unique_ptr<Model> model_;

@@ -52,8 +52,7 @@ class Trainer {
     std::vector<Sequence> out;
     for (int i = 0; i < config_.micro_batch_size; ++i) {
       const int index = (microbatch * config_.dp + ctx_.coord.dp) * config_.micro_batch_size + i;
-      TextData::Sample sample =
-          data_.sample(int64_t(step) * config_.global_batch_size + index, config_.seq_length);
+      TextData::Sample sample = data_.sample(int64_t(step) * config_.global_batch_size + index, config_.seq_length);
       if (!config_.labels_kept.empty()) {
         const int keep = config_.labels_kept[(index + step) % config_.labels_kept.size()];
         for (size_t t = std::max(keep, 0); t < sample.labels.size(); ++t) sample.labels[t] = kNoLabel;
@@ -165,18 +164,22 @@ Result<TrainResult> train(const JobConfig& config, const TrainHooks& hooks, cons
   TrainResult result;
   std::vector<std::atomic<int64_t>> peaks(job.mesh.world());
   std::vector<std::vector<ParameterStore::Fragment>> fragments(job.mesh.world());
-  result.end = run_ranks(job, [&](RankJob& rank_job, int rank) {
-    const RankEnd end = Trainer(job, *data, rank_job, peaks).run(hooks, result.steps);
-    const Coord c = rank_job.context().coord;
-    if (end.status == 0 && options.keep_parameters && c.cp == 0 && c.dp == 0 &&
-        !rank_job.model().store().export_fragments(&Parameter::value, fragments[rank]))
-      return rank_job.stopped();
-    return end;
-  }, hooks);
+  result.end = run_ranks(
+      job,
+      [&](RankJob& rank_job, int rank) {
+        const RankEnd end = Trainer(job, *data, rank_job, peaks).run(hooks, result.steps);
+        const Coord c = rank_job.context().coord;
+        if (end.status == 0 && options.keep_parameters && c.cp == 0 && c.dp == 0 &&
+            !rank_job.model().store().export_fragments(&Parameter::value, fragments[rank]))
+          return rank_job.stopped();
+        return end;
+      },
+      hooks);
   for (auto& rank_job : job.ranks) {
     result.traffic.push_back(rank_job->traffic());
     Device& device = *rank_job->context().device;
-    result.kv_peak_bytes.push_back(device.memory(MemCategory::kKvRing).peak + device.memory(MemCategory::kKvGathered).peak);
+    result.kv_peak_bytes.push_back(device.memory(MemCategory::kKvRing).peak +
+                                   device.memory(MemCategory::kKvGathered).peak);
   }
   for (const auto& of_rank : fragments)
     for (const auto& fragment : of_rank) merge_fragment(fragment, result.final_parameters);

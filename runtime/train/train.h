@@ -1,5 +1,5 @@
-// train: the reference sequence-parallel training job, and the same model's evaluation. One call runs all ranks as tasks of one
-// sched in this process. It reads no trace and decides nothing: a stall calls on_stall, a step calls on_progress.
+// train: the reference sequence-parallel training job, and the same model's evaluation. One call runs all ranks as
+// tasks of one sched in this process. It reads no trace and decides nothing: a stall calls on_stall, a step calls on_progress.
 #pragma once
 
 #include <functional>
@@ -22,21 +22,21 @@ struct StepReport {
 };
 
 struct TrainHooks {
-  std::function<void(const StepReport&)> on_progress;    // on rank 0's thread
-  std::function<void(const StallSnapshot&)> on_stall;    // on the calling thread, ranks still blocked
-  std::function<bool()> interrupted;                     // polled; true = finish the trace and leave
+  std::function<void(const StepReport&)> on_progress;  // on rank 0's thread
+  std::function<void(const StallSnapshot&)> on_stall;  // on the calling thread, ranks still blocked
+  std::function<bool()> interrupted;                   // polled; true = finish the trace and leave
 };
 
-struct RankTraffic {   // bytes copied towards peers, by axis, forward / everything
+struct RankTraffic {  // bytes copied towards peers, by axis, forward / everything
   uint64_t tp = 0, cp = 0, dp = 0;
 };
 
 struct TrainResult {
   RunEnd end = RunEnd::kCompleted;
   std::vector<StepReport> steps;
-  HostTensors final_parameters;              // by checkpoint name; only when asked
-  std::vector<RankTraffic> traffic;          // by rank
-  std::vector<int64_t> kv_peak_bytes;        // by rank: ring buffers or gathered K/V
+  HostTensors final_parameters;        // by checkpoint name; only when asked
+  std::vector<RankTraffic> traffic;    // by rank
+  std::vector<int64_t> kv_peak_bytes;  // by rank: ring buffers or gathered K/V
 };
 
 struct TrainOptions {
@@ -54,7 +54,7 @@ struct EvalInput {
 };
 struct EvalResult {
   RunEnd end = RunEnd::kCompleted;
-  HostTensors tensors;                      // logits, loss, grad.<name>, grad_norm
+  HostTensors tensors;  // logits, loss, grad.<name>, grad_norm
   std::vector<RankTraffic> traffic_forward, traffic;
   std::vector<int64_t> kv_peak_bytes;
 };

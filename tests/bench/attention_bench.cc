@@ -105,20 +105,17 @@ void run_case(const Kernels& kernels, const Case& c) {
   b.batch = 1, b.tq = b.tk = c.length, b.hq = c.heads, b.hk = c.kv_heads, b.d = c.d, b.scale = scale;
   b.dq = x.dq.data(), b.dk = x.dk.data(), b.dv = x.dv.data();
 
-  const double pairs =
-      double(c.heads) * double(c.length) * (c.causal ? 0.5 * double(c.length + 1) : double(c.length));
+  const double pairs = double(c.heads) * double(c.length) * (c.causal ? 0.5 * double(c.length + 1) : double(c.length));
   double forward = 1e9, backward = 1e9, peak = 0;
   for (int repeat = 0; repeat < 3; ++repeat) {
     peak = std::max(peak, peak_gflops(kernels.vector_bytes));
     forward = std::min(forward, seconds_of([&] { kernels.forward_f32(f, x.aligned_scratch()); }));
     backward = std::min(backward, seconds_of([&] { kernels.backward_f32(b, x.aligned_scratch()); }));
   }
-  const double fwd = 4 * double(c.d) * pairs / forward * 1e-9,
-               bwd = 10 * double(c.d) * pairs / backward * 1e-9;
+  const double fwd = 4 * double(c.d) * pairs / forward * 1e-9, bwd = 10 * double(c.d) * pairs / backward * 1e-9;
   std::printf("%-8s %6lld %5lld/%-3lld %4lld %-7s %8.1f %8.1f %5.2f %8.1f %5.2f\n", kernels.isa,
-              static_cast<long long>(c.length), static_cast<long long>(c.heads),
-              static_cast<long long>(c.kv_heads), static_cast<long long>(c.d), c.causal ? "causal" : "full",
-              peak, fwd, fwd / peak, bwd, bwd / peak);
+              static_cast<long long>(c.length), static_cast<long long>(c.heads), static_cast<long long>(c.kv_heads),
+              static_cast<long long>(c.d), c.causal ? "causal" : "full", peak, fwd, fwd / peak, bwd, bwd / peak);
 }
 
 }  // namespace
@@ -130,8 +127,8 @@ int main() {
   std::printf("%-8s %6s %9s %4s %-7s %8s %8s %5s %8s %5s\n", "ISA", "length", "heads/kv", "d", "mask", "peak",
               "forward", "frac", "backward", "frac");
   const Kernels& best = ringscope::flash::best();
-  for (const Case& c : {Case{1024, 4, 4, 64, true}, Case{1024, 4, 4, 64, false}, Case{4096, 1, 1, 64, true},
-                        Case{1024, 4, 2, 128, true}, Case{4096, 1, 1, 128, false}, Case{128, 8, 8, 64, true},
-                        Case{96, 4, 2, 12, true}})
+  for (const Case& c :
+       {Case{1024, 4, 4, 64, true}, Case{1024, 4, 4, 64, false}, Case{4096, 1, 1, 64, true},
+        Case{1024, 4, 2, 128, true}, Case{4096, 1, 1, 128, false}, Case{128, 8, 8, 64, true}, Case{96, 4, 2, 12, true}})
     run_case(best, c);
 }

@@ -38,7 +38,8 @@ int main(int argc, char** argv) {
     if (!wrong.empty()) std::printf("MISS  %-26s %s: %s\n", c.name.c_str(), describe(c.config).c_str(), wrong.c_str());
     const std::string alarm = judge_clean(run_twin(c));
     line.twin_clean += alarm.empty();
-    if (!alarm.empty()) std::printf("ALARM %-26s twin, %s: %s\n", c.name.c_str(), describe(c.config).c_str(), alarm.c_str());
+    if (!alarm.empty())
+      std::printf("ALARM %-26s twin, %s: %s\n", c.name.c_str(), describe(c.config).c_str(), alarm.c_str());
     std::fflush(stdout);
   }
   int silent = 0;
@@ -51,7 +52,8 @@ int main(int argc, char** argv) {
   }
   std::printf("%-26s %10s %12s %10s\n", "fault", "right", "twin clean", "slowest s");
   for (const auto& [name, line] : table)
-    std::printf("%-26s %6d/%-3d %8d/%-3d %10.2f\n", name.c_str(), line.right, line.runs, line.twin_clean, line.runs, line.slowest);
+    std::printf("%-26s %6d/%-3d %8d/%-3d %10.2f\n", name.c_str(), line.right, line.runs, line.twin_clean, line.runs,
+                line.slowest);
   std::printf("clean runs without a finding: %d of %d\n", silent, clean);
   return 0;
 }

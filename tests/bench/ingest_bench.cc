@@ -20,9 +20,7 @@ namespace {
 constexpr int64_t kRows = 2'000'000, kBatch = 65'536;
 constexpr int kColumns = 10;
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 int64_t value(int64_t row, int column) { return row * 31 + column * 1000003; }
 
 class Rows : public RowSource {
@@ -50,8 +48,9 @@ void must(Status status) {
 
 Store fresh(const std::string& path) {
   Store store = must(Store::create(path));
-  must(store.exec("CREATE TABLE bench(c0 INTEGER,c1 INTEGER,c2 INTEGER,c3 INTEGER,c4 INTEGER,c5 INTEGER,c6 INTEGER,"
-                  "c7 INTEGER,c8 INTEGER,c9 INTEGER) STRICT"));
+  must(
+      store.exec("CREATE TABLE bench(c0 INTEGER,c1 INTEGER,c2 INTEGER,c3 INTEGER,c4 INTEGER,c5 INTEGER,c6 INTEGER,"
+                 "c7 INTEGER,c8 INTEGER,c9 INTEGER) STRICT"));
   return store;
 }
 

@@ -17,9 +17,7 @@ using namespace ringscope;
 
 namespace {
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 double mean_ns(uint64_t records) {
   const double from = seconds();
@@ -75,7 +73,8 @@ void print_short_run(const std::string& dir) {
     worst = std::max(worst, ms);
     sum += ms;
   }
-  std::printf("open, %d threads with 64 KiB rings, close  %.1f ms (worst of %d: %.1f)\n", kThreads, sum / kRuns, kRuns, worst);
+  std::printf("open, %d threads with 64 KiB rings, close  %.1f ms (worst of %d: %.1f)\n", kThreads, sum / kRuns, kRuns,
+              worst);
 }
 
 }  // namespace

@@ -27,8 +27,7 @@ std::string file_bytes(const std::string& header, size_t data_bytes) {
 }  // namespace
 
 std::vector<std::string> fuzz_seeds() {
-  return {file_bytes(R"({})", 0),
-          file_bytes(R"({"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})", 24),
+  return {file_bytes(R"({})", 0), file_bytes(R"({"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}})", 24),
           file_bytes(R"({"__metadata__":{"k":"v"},"a":{"dtype":"I64","shape":[2],"data_offsets":[0,16]},)"
                      R"("b":{"dtype":"F64","shape":[],"data_offsets":[16,24]},)"
                      R"("c":{"dtype":"BF16","shape":[0,5],"data_offsets":[24,24]}})",

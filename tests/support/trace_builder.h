@@ -87,8 +87,8 @@ class TraceBuilder {
     const uint32_t at = op(rank, lane, name, where, OpKind::kCollective);
     const uint64_t seq = coll_seq_[{row->comm, rank}]++;
     view_.ops[at].coll = uint32_t(view_.colls.size());
-    view_.colls.push_back({at, row->comm, func, DType::kF32, func == CollFunc::kAllReduce ? redop : RedOp::kNone, -1,
-                           seq, count});
+    view_.colls.push_back(
+        {at, row->comm, func, DType::kF32, func == CollFunc::kAllReduce ? redop : RedOp::kNone, -1, seq, count});
     enqueue(rank, lane, {at});
   }
   // One hop of a CP ring: receive from the previous, send to the next, in one group. Returns (recv, send) op rows.

@@ -18,7 +18,7 @@ struct Mistakes {
 
 struct Job {
   int tp = 1, cp = 1, dp = 1, steps = 2, layers = 2;
-  bool warm_up = false;      // the first step makes calls of its own
+  bool warm_up = false;  // the first step makes calls of its own
   Mistakes wrong;
 };
 
@@ -33,7 +33,8 @@ class TrainProgram {
     for (int step = 0; step < job_.steps; ++step) {
       where_ = {};
       where_.step = step;
-      if (job_.warm_up && step == 0) trace_.coll(rank_, kCompute, Axis::kCp, CollFunc::kBroadcast, "warm_up", where_, 8);
+      if (job_.warm_up && step == 0)
+        trace_.coll(rank_, kCompute, Axis::kCp, CollFunc::kBroadcast, "warm_up", where_, 8);
       trace_.coll(rank_, kCp, Axis::kCp, CollFunc::kAllReduce, "loss.count_cp", where_, 1);
       trace_.coll(rank_, kDp, Axis::kDp, CollFunc::kAllReduce, "loss.count_dp", where_, 1);
       where_.microbatch = 0;
@@ -90,7 +91,8 @@ class TrainProgram {
       }
     }
     where_.ring_step = -1;
-    trace_.raw().ring_plans.push_back({rank_, trace_.comm(Axis::kCp, rank_)->comm, where_, uint32_t(job_.cp), uint32_t(steps)});
+    trace_.raw().ring_plans.push_back(
+        {rank_, trace_.comm(Axis::kCp, rank_)->comm, where_, uint32_t(job_.cp), uint32_t(steps)});
     if (!forward) gradient_home();
   }
 

@@ -10,12 +10,12 @@
 namespace ringscope::testing {
 
 struct RecordedRun {
-  std::string error;      // of train() or of the import; empty = fine
+  std::string error;  // of train() or of the import; empty = fine
   TrainResult result;
   TraceView view;
   Report report;
-  double seconds = 0;          // of train()
-  double stall_seconds = 0;    // from the last finished step (or the start) to the report of the stall; 0 = none
+  double seconds = 0;        // of train()
+  double stall_seconds = 0;  // from the last finished step (or the start) to the report of the stall; 0 = none
   bool stall_by_time = false;
 };
 

@@ -125,11 +125,11 @@ std::vector<int> accused(const JobConfig& c, FaultId id, int rank) {
     case FaultId::kPerRankMean:
     case FaultId::kZigzagOnContiguous: return all_ranks(c);
     case FaultId::kPositionRestart:
-      return c.cp_layout == CpLayout::kZigzag ? all_ranks(c) : ranks_where(c, [](const Coord& at) { return at.cp > 0; });
+      return c.cp_layout == CpLayout::kZigzag ? all_ranks(c)
+                                              : ranks_where(c, [](const Coord& at) { return at.cp > 0; });
     default: return {rank};
   }
 }
-
 
 std::vector<std::string> split(std::string_view text) {
   std::vector<std::string> out;
@@ -200,8 +200,9 @@ JobConfig clean_config(int i) {
 
 std::string describe(const JobConfig& c) {
   std::ostringstream out;
-  out << "tp" << c.tp << " cp" << c.cp << " dp" << c.dp << (c.sequence_parallel ? " sp" : "") << " k" << c.comm.p2p_slots
-      << (c.turns ? " turns" + std::to_string(c.turns_seed) : " free") << " " << name(c.cp_layout) << " seq" << c.seq_length;
+  out << "tp" << c.tp << " cp" << c.cp << " dp" << c.dp << (c.sequence_parallel ? " sp" : "") << " k"
+      << c.comm.p2p_slots << (c.turns ? " turns" + std::to_string(c.turns_seed) : " free") << " " << name(c.cp_layout)
+      << " seq" << c.seq_length;
   return out.str();
 }
 
@@ -220,14 +221,16 @@ std::string judge(const Case& c, const RecordedRun& run) {
   for (const Finding& f : run.report.findings)
     if (f.root) roots.push_back(&f);
   if (c.finding.empty()) return run.report.findings.empty() ? "" : "expected nothing, got " + list(run.report);
-  if (roots.size() != 1 || roots[0]->id != c.finding) return "expected " + c.finding + " alone, got " + list(run.report);
+  if (roots.size() != 1 || roots[0]->id != c.finding)
+    return "expected " + c.finding + " alone, got " + list(run.report);
   if (run.result.end == RunEnd::kStalled && run.stall_seconds > c.config.hang_timeout_s + 2)
     return "the stall was reported after " + std::to_string(run.stall_seconds) + " s";
   const Finding& f = *roots[0];
   std::vector<int> ranks = f.ranks;
   std::sort(ranks.begin(), ranks.end());
   if (ranks != c.ranks) return "accused " + format_rank_range(ranks) + ", expected " + format_rank_range(c.ranks);
-  if (c.step >= 0 && f.where.step != c.step) return "step " + std::to_string(f.where.step) + ", expected " + std::to_string(c.step);
+  if (c.step >= 0 && f.where.step != c.step)
+    return "step " + std::to_string(f.where.step) + ", expected " + std::to_string(c.step);
   if (c.layer >= 0 && f.where.layer != c.layer)
     return "layer " + std::to_string(f.where.layer) + ", expected " + std::to_string(c.layer);
   if (!c.group.empty() && (!f.group || f.group->name.substr(0, c.group.size()) != c.group))

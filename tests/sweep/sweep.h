@@ -10,13 +10,13 @@
 namespace ringscope::testing {
 
 struct Case {
-  std::string name;               // "ring-early-exit #3"
-  JobConfig config;               // with the fault planted
-  std::string finding;            // expected root; "" = none
+  std::string name;     // "ring-early-exit #3"
+  JobConfig config;     // with the fault planted
+  std::string finding;  // expected root; "" = none
   std::vector<std::string> implied;
-  std::vector<int> ranks;         // accused
-  int layer = -1, step = -1;      // expected place, -1 = not checked
-  std::string group;              // axis of the group, "" = not checked
+  std::vector<int> ranks;     // accused
+  int layer = -1, step = -1;  // expected place, -1 = not checked
+  std::string group;          // axis of the group, "" = not checked
 };
 
 // `variants` configurations of every fault (8 or more for the full table).

@@ -148,8 +148,7 @@ TraceView ring_rows(const std::function<double(const std::vector<double>&)>& mer
   for (int rank = 0; rank < 4; ++rank)
     for (uint32_t row = 0; row < 3; ++row) {
       std::vector<double> parts;
-      for (int t = 0; t < 4; ++t)
-        parts.push_back(row == 2 && t == 3 ? kNone : 0.5 * t - 0.3 * rank + 0.2 * row);
+      for (int t = 0; t < 4; ++t) parts.push_back(row == 2 && t == 3 ? kNone : 0.5 * t - 0.3 * rank + 0.2 * row);
       for (size_t t = 0; t < recorded_parts; ++t) {
         Where where = place(0, 1);
         where.ring_step = int16_t(t);
@@ -157,8 +156,8 @@ TraceView ring_rows(const std::function<double(const std::vector<double>&)>& mer
                                             4, parts[t] - 1, parts[t], kNan, kNan, kNan});
       }
       const double right = log_sum_exp(parts);
-      trace.raw().softmax_rows.push_back({rank, place(0, 1), row, 0, 0xFFFF, 0, SoftmaxMethod::kLseMerge, 4, kNan,
-                                          kNan, kNan, kNan, rank == faulty_rank ? merge(parts) : right});
+      trace.raw().softmax_rows.push_back({rank, place(0, 1), row, 0, 0xFFFF, 0, SoftmaxMethod::kLseMerge, 4, kNan, kNan,
+                                          kNan, kNan, rank == faulty_rank ? merge(parts) : right});
     }
   return trace.finish();
 }
@@ -171,11 +170,16 @@ TEST(Softmax, LseMerge) {
     std::function<double(const std::vector<double>&)> merge;
     const char* says;
   };
-  const std::vector<Case> cases = {
-      {[](const auto& p) { return p.back(); }, "last part"},
-      {[](const auto& p) { return log_sum_exp({p[0], p[2], p[3]}); }, "part 1 is missing"},
-      {[](const auto& p) { return log_sum_exp({p[0], p[1], p[1], p[2], p[3]}); }, "part 1 is counted twice"},
-      {[](const auto& p) { return log_sum_exp(p) / std::log(2.0); }, "ln 2"}};
+  const std::vector<Case> cases = {{[](const auto& p) { return p.back(); }, "last part"},
+                                   {[](const auto& p) {
+                                      return log_sum_exp({p[0], p[2], p[3]});
+                                    },
+                                    "part 1 is missing"},
+                                   {[](const auto& p) {
+                                      return log_sum_exp({p[0], p[1], p[1], p[2], p[3]});
+                                    },
+                                    "part 1 is counted twice"},
+                                   {[](const auto& p) { return log_sum_exp(p) / std::log(2.0); }, "ln 2"}};
   for (const Case& c : cases) {
     const Report report = analyze(ring_rows(c.merge, 2));
     ASSERT_EQ(ids(report), "softmax.lse_merge");
@@ -195,8 +199,8 @@ TEST(Softmax, CorruptedDataFollowsFromTheDivergence) {
     TraceView merge = ring_rows([](const auto& p) { return p.back(); }, 2);
     for (SoftmaxRow& row : merge.softmax_rows) row.where.step = step;
     view.softmax_rows = merge.softmax_rows;
-    EXPECT_EQ(ids(analyze(view)), step == 1 ? "hang.missing_rank (softmax.lse_merge)"
-                                            : "softmax.lse_merge hang.missing_rank");
+    EXPECT_EQ(ids(analyze(view)),
+              step == 1 ? "hang.missing_rank (softmax.lse_merge)" : "softmax.lse_merge hang.missing_rank");
   }
 }
 

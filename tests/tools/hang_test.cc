@@ -31,14 +31,10 @@ void expect_clean(const TraceView& view) {
 }
 
 auto at(int rank, int step, int layer = -1) {
-  return [=](int r, const Where& w) {
-    return r == rank && w.step == step && (layer < 0 || w.layer == layer);
-  };
+  return [=](int r, const Where& w) { return r == rank && w.step == step && (layer < 0 || w.layer == layer); };
 }
 
-std::vector<Job> layouts() {
-  return {{1, 2, 1}, {1, 4, 1}, {2, 2, 1}, {2, 2, 2}, {1, 3, 2}, {2, 1, 2}, {1, 1, 4}};
-}
+std::vector<Job> layouts() { return {{1, 2, 1}, {1, 4, 1}, {2, 2, 1}, {2, 2, 2}, {1, 3, 2}, {2, 1, 2}, {1, 1, 4}}; }
 
 TEST(Hang, CleanRunsGiveNothing) {
   for (Job job : layouts()) {
@@ -272,7 +268,8 @@ TEST(Race, NoOpWaitAndLosses) {
       trace.access(trace.hop(rank, testing::kCp, "ring.kv", where).first, buffer, AccessMode::kWrite, 0, 2048);
       const uint64_t key = trace.record(rank, testing::kCp);
       trace.wait(rank, testing::kCompute, recorded ? key : 0);
-      trace.access(trace.kernel(rank, testing::kCompute, "flash_forward", where), buffer, AccessMode::kRead, 1024, 4096);
+      trace.access(trace.kernel(rank, testing::kCompute, "flash_forward", where), buffer, AccessMode::kRead, 1024,
+                   4096);
     }
     TraceView view = trace.finish();
     if (recorded) {

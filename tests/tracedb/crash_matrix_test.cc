@@ -37,10 +37,8 @@ Shared* shared_page() {
 }
 
 void write_one(Shared& shared, uint64_t i) {
-  if (i % 3 == 0)
-    emit(RecordKind::kTrainStep, TrainStepRecord{0, 0, i});  // two records
-  else
-    emit(RecordKind::kMemorySample, MemorySampleRecord{0, 0, 0, i, i});
+  if (i % 3 == 0) emit(RecordKind::kTrainStep, TrainStepRecord{0, 0, i});  // two records
+  else emit(RecordKind::kMemorySample, MemorySampleRecord{0, 0, 0, i, i});
   shared.written.fetch_add(1);
 }
 
@@ -98,8 +96,13 @@ int run_traced(End how, int mode, const std::string& spool, Shared& shared, bool
 
 void expect_end(End how, int status) {
   const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  EXPECT_EQ(signal, how == End::kSigkill ? SIGKILL : how == End::kAbort ? SIGABRT : how == End::kSegfault ? SIGSEGV : 0);
-  if (!signal) { EXPECT_EQ(WEXITSTATUS(status), 0); }
+  EXPECT_EQ(signal, how == End::kSigkill    ? SIGKILL
+                    : how == End::kAbort    ? SIGABRT
+                    : how == End::kSegfault ? SIGSEGV
+                                            : 0);
+  if (!signal) {
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+  }
 }
 
 class CrashMatrix : public testing::TestWithParam<std::tuple<End, int>> {};
@@ -137,23 +140,34 @@ TEST_P(CrashMatrix, CountsExactly) {
     const int64_t lost = scalar(*store, "SELECT lost FROM source");
     EXPECT_GE(recovered + lost, written);
     EXPECT_LE(recovered + lost, written + (how == End::kSigkill ? 1 : 0));
-    EXPECT_EQ(scalar(*store, "SELECT (SELECT count(*) FROM memory_sample) + (SELECT count(*) FROM train_step)"), recovered);
+    EXPECT_EQ(scalar(*store, "SELECT (SELECT count(*) FROM memory_sample) + (SELECT count(*) FROM train_step)"),
+              recovered);
     EXPECT_EQ(scalar(*store, "SELECT coalesce(sum(records + torn), 0) FROM lost"), lost);
     EXPECT_GT(recovered, 500);
-    if (how == End::kFork) { EXPECT_EQ(scalar(*store, "SELECT count(DISTINCT pid) FROM thread"), 2); }
-    if (how == End::kFullDisk && mode == RS_MODE_STREAM) { EXPECT_GT(lost, 0); }
+    if (how == End::kFork) {
+      EXPECT_EQ(scalar(*store, "SELECT count(DISTINCT pid) FROM thread"), 2);
+    }
+    if (how == End::kFullDisk && mode == RS_MODE_STREAM) {
+      EXPECT_GT(lost, 0);
+    }
     if (how == End::kFullDisk && mounted) {
       EXPECT_EQ(scalar(*store, "SELECT records FROM lost WHERE rank = -1"), 10);
     }
-    if (how == End::kClean) { EXPECT_EQ(scalar(*store, "SELECT min(clean) FROM thread"), 1); }
-    if (how == End::kSigkill) { EXPECT_EQ(scalar(*store, "SELECT max(clean) FROM thread"), 0); }
+    if (how == End::kClean) {
+      EXPECT_EQ(scalar(*store, "SELECT min(clean) FROM thread"), 1);
+    }
+    if (how == End::kSigkill) {
+      EXPECT_EQ(scalar(*store, "SELECT max(clean) FROM thread"), 0);
+    }
     once = dump(*store);
   }
   ASSERT_TRUE(build_database(spool, db));
   auto again = Store::open(db);
   ASSERT_TRUE(again);
   EXPECT_EQ(dump(*again), once);
-  if (mounted) { EXPECT_EQ(umount(folder.c_str()), 0); }
+  if (mounted) {
+    EXPECT_EQ(umount(folder.c_str()), 0);
+  }
   munmap(shared, sizeof(Shared));
 }
 

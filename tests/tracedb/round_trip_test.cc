@@ -147,7 +147,8 @@ RankOps write_host(uint32_t rank) {
   row.sum_used = 1.25;
   row.lse_result = 2.5;
   emit(RecordKind::kSoftmaxRow, row);
-  emit(RecordKind::kMemorySample, MemorySampleRecord{place(3, -1, -1).pack(), uint32_t(MemCategory::kActivation), 0, 5, 9});
+  emit(RecordKind::kMemorySample,
+       MemorySampleRecord{place(3, -1, -1).pack(), uint32_t(MemCategory::kActivation), 0, 5, 9});
   TrainStepRecord step{};
   step.where = place(3, -1, -1).pack();
   step.loss_sum = 12.5;
@@ -337,7 +338,8 @@ TEST_P(RoundTrip, EveryKindComesBack) {
   EXPECT_EQ(scalar(*store, "SELECT count(*) FROM p2p p JOIN op o ON o.op_id = p.match_op WHERE o.rank <> p.rank"), 4);
   EXPECT_EQ(scalar(*store, "SELECT from_stream FROM sync WHERE kind = 1 AND rank = 0"), 10);
   EXPECT_EQ(scalar(*store, "SELECT count(*) FROM v_pending_ops"), 4);
-  EXPECT_EQ(scalar(*store, "SELECT count(*) FROM v_collective_order WHERE func = 'all_reduce' AND state = 'started'"), 2);
+  EXPECT_EQ(scalar(*store, "SELECT count(*) FROM v_collective_order WHERE func = 'all_reduce' AND state = 'started'"),
+            2);
   EXPECT_EQ(scalar(*store, "SELECT expected_steps FROM v_ring_timeline WHERE rank = 1 AND transfer_ns IS NOT NULL"), 2);
   EXPECT_EQ(scalar(*store, "SELECT count(*) FROM v_exposed_comm"), 2);
   EXPECT_EQ(scalar(*store, "SELECT peak_bytes FROM v_memory WHERE rank = 0 AND category = 'activation'"), 9);

@@ -42,7 +42,8 @@ inline int64_t scalar(const Store& store, const std::string& sql) {
 // are sampled again.
 inline std::string dump(const Store& store, bool times = true) {
   std::string text;
-  auto tables = store.query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name");
+  auto tables =
+      store.query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name");
   EXPECT_TRUE(tables);
   for (const auto& row : tables->rows) {
     const std::string table = to_text(row[0]);
@@ -60,12 +61,13 @@ inline std::string dump(const Store& store, bool times = true) {
 
 inline std::string integrity(const Store& store) {
   std::string answer;
-  sqlite3_exec(store.handle(), "PRAGMA integrity_check",
-               [](void* out, int, char** cells, char**) {
-                 *static_cast<std::string*>(out) += cells[0];
-                 return 0;
-               },
-               &answer, nullptr);
+  sqlite3_exec(
+      store.handle(), "PRAGMA integrity_check",
+      [](void* out, int, char** cells, char**) {
+        *static_cast<std::string*>(out) += cells[0];
+        return 0;
+      },
+      &answer, nullptr);
   return answer;
 }
 

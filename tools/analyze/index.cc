@@ -188,8 +188,8 @@ bool earlier(const Where& a, const Where& b) {
     // kNone (before or between passes) counts as the start of its step.
     const int pass = w.pass == Pass::kNone ? -1 : int(w.pass);
     const int layer = w.pass == Pass::kBackward ? -w.layer : w.layer;
-    return std::tuple<int, int, int, int, int>(w.step, w.microbatch < 0 && w.pass == Pass::kOptimizer ? 1 << 20 : w.microbatch,
-                                               pass, layer, w.ring_step);
+    return std::tuple<int, int, int, int, int>(
+        w.step, w.microbatch < 0 && w.pass == Pass::kOptimizer ? 1 << 20 : w.microbatch, pass, layer, w.ring_step);
   };
   return key(a) < key(b);
 }

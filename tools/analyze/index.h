@@ -16,10 +16,10 @@ namespace ringscope {
 
 // The calls of one member on one communicator, in its own sequence.
 struct MemberCalls {
-  int rank = 0;                     // global
-  bool seen = false;                // the trace has operations of this rank
+  int rank = 0;       // global
+  bool seen = false;  // the trace has operations of this rank
   bool lossless = false;
-  std::vector<uint32_t> coll;       // row in colls by seq; kNoRow where none was recorded
+  std::vector<uint32_t> coll;  // row in colls by seq; kNoRow where none was recorded
   uint32_t at(size_t seq) const { return seq < coll.size() ? coll[seq] : kNoRow; }
 };
 
@@ -34,8 +34,8 @@ class TraceIndex {
   TraceIndex(const TraceIndex&) = delete;
 
   const TraceView& view;
-  bool stalled = false;             // the run declared a stall
-  std::vector<CommCalls> comms;     // as view.comms
+  bool stalled = false;          // the run declared a stall
+  std::vector<CommCalls> comms;  // as view.comms
 
   const CommRow* comm(uint32_t id) const;
   const CommCalls* calls(uint32_t id) const;

@@ -22,8 +22,8 @@ int exit_code(ErrorKind kind) {
 }
 
 std::span<const Command* const> commands() {
-  static const std::vector<const Command*> all = {&train_command(), &eval_command(),   &diagnose_command(),
-                                                  &info_command(),  &query_command(),  &faults_command(),
+  static const std::vector<const Command*> all = {&train_command(),    &eval_command(),  &diagnose_command(),
+                                                  &info_command(),     &query_command(), &faults_command(),
                                                   &playbook_command(), &help_command()};
   return all;
 }
@@ -40,14 +40,16 @@ Error unknown_command(std::string_view name) {
   std::error_code error;
   if (std::filesystem::exists(std::filesystem::path(name), error))
     return {ErrorKind::kUsage, fmt::format("'{}' is no verb; did you mean 'ringscope diagnose {}'?", name, name)};
-  return {ErrorKind::kUsage, fmt::format("unknown verb '{}'{} (ringscope help lists them)", name, did_you_mean(name, names))};
+  return {ErrorKind::kUsage,
+          fmt::format("unknown verb '{}'{} (ringscope help lists them)", name, did_you_mean(name, names))};
 }
 
 namespace {
 
 std::string option_line(const Option& option) {
   std::string left = "  --" + std::string(option.name);
-  if (!option.short_form.empty()) left += (option.short_form.size() == 1 ? ", -" : ", --") + std::string(option.short_form);
+  if (!option.short_form.empty())
+    left += (option.short_form.size() == 1 ? ", -" : ", --") + std::string(option.short_form);
   if (!option.value.empty()) left += " " + std::string(option.value);
   constexpr size_t kColumn = 38;
   if (option.help.empty()) return left + "\n";
@@ -68,7 +70,8 @@ std::string help_text(const Command& command) {
     for (const Option& option : command.options)
       if (option.group == group) text += option_line(option);
     if (group.empty())
-      for (const Option& option : {Option{"json", "", "one JSON document on stdout"}, Option{"help", "", "this text", "h"}})
+      for (const Option& option :
+           {Option{"json", "", "one JSON document on stdout"}, Option{"help", "", "this text", "h"}})
         text += option_line(option);
   }
   if (!command.notes.empty()) text += fmt::format("\n{}\n", command.notes);
@@ -76,14 +79,16 @@ std::string help_text(const Command& command) {
 }
 
 std::string overview_text() {
-  std::string text = fmt::format("ringscope {}: run, record and explain sequence-parallel LLM jobs\n\nVerbs:\n", kVersion);
+  std::string text =
+      fmt::format("ringscope {}: run, record and explain sequence-parallel LLM jobs\n\nVerbs:\n", kVersion);
   for (const Command* command : commands()) text += fmt::format("  {:<10} {}\n", command->name, command->summary);
   return text +
          "\nStart here:\n"
          "  ringscope train --trace demo.db          train a small job on eight ranks, and record it\n"
          "  ringscope diagnose demo.db               what went wrong in it, if anything\n"
          "  ringscope train --fault ring-early-exit  plant a bug and see it named\n"
-         "\nringscope VERB --help tells more. Exit codes: 0 nothing found, 1 findings or a stalled run, 2 wrong usage,\n"
+         "\nringscope VERB --help tells more. Exit codes: 0 nothing found, 1 findings or a stalled run, 2 wrong "
+         "usage,\n"
          "3 unreadable or unwritable files, 4 cannot decide, 5 a bug of ringscope, 130 interrupted.\n";
 }
 

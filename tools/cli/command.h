@@ -23,15 +23,15 @@ enum ExitCode : int {
 int exit_code(ErrorKind kind);
 
 struct Command {
-  std::string_view name;      // "train"
-  std::string_view summary;   // one line for `help`
-  std::string_view usage;     // "[CONFIG] [flags]"
+  std::string_view name;                   // "train"
+  std::string_view summary;                // one line for `help`
+  std::string_view usage;                  // "[CONFIG] [flags]"
   std::vector<std::string_view> examples;  // whole command lines, shown first in --help
   std::vector<Option> options;
-  int positionals = 0;        // most that it takes; -1 = any number
+  int positionals = 0;  // most that it takes; -1 = any number
   // Prints its result on stdout. An error becomes one line on stderr and the exit code of its kind.
   Result<int> (*run)(const Arguments&) = nullptr;
-  std::string_view notes;     // behind the options in --help
+  std::string_view notes;  // behind the options in --help
 };
 
 std::span<const Command* const> commands();  // in the order of `help`

@@ -12,7 +12,8 @@ namespace ringscope::cli {
 namespace {
 
 Result<Report> diagnose(const std::vector<std::string>& paths) {
-  SlowPhase phase(fmt::format("reading {}", paths.size() == 1 ? paths[0] : fmt::format("{} sources", paths.size())), false);
+  SlowPhase phase(fmt::format("reading {}", paths.size() == 1 ? paths[0] : fmt::format("{} sources", paths.size())),
+                  false);
   auto view = load_trace(paths);
   if (!view) return tl::unexpected(view.error());
   return analyze(*view);
@@ -37,10 +38,14 @@ Result<int> run(const Arguments& args) {
 
 const Command& diagnose_command() {
   static const Command command{
-      "diagnose", "name what went wrong: which rank, which group, which operation, why, what to do", "PATH... [flags]",
+      "diagnose",
+      "name what went wrong: which rank, which group, which operation, why, what to do",
+      "PATH... [flags]",
       {"ringscope diagnose demo.db", "ringscope diagnose --json demo.db > verdict.json",
        "ringscope diagnose demo.db.spool      # what a killed or running job left"},
-      {fail_on_option()}, -1, run,
+      {fail_on_option()},
+      -1,
+      run,
       "A path is a trace database or a spool folder. A spool that a killed run left beside DB is recovered into DB\n"
       "first; a complete DB is only read. Exit codes: 0 clean, 1 findings, 3 unreadable, 4 undecided."};
   return command;

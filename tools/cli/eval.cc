@@ -25,7 +25,8 @@ class TokenFile {
     file.path_ = path;
     file.tensors_ = std::move(*tensors);
     // "plain" for "plain." is forgiven.
-    if (!prefix.empty() && !file.tensors_.contains(prefix + "input_ids") && file.tensors_.contains(prefix + ".input_ids"))
+    if (!prefix.empty() && !file.tensors_.contains(prefix + "input_ids") &&
+        file.tensors_.contains(prefix + ".input_ids"))
       prefix += '.';
     file.prefix_ = prefix;
     return file;
@@ -37,17 +38,19 @@ class TokenFile {
       if (!required) return {};
       std::vector<std::string> names;
       for (const auto& [key, tensor] : tensors_) names.push_back(key);
-      return data_error(fmt::format("{}: no tensor '{}{}'; it has {} (choose a prefix with --prefix)", path_, prefix_, name,
-                                    names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+      return data_error(fmt::format("{}: no tensor '{}{}'; it has {} (choose a prefix with --prefix)", path_, prefix_,
+                                    name, names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
     }
     const FileTensor& tensor = found->second;
     const std::string what = fmt::format("{}: tensor '{}'", path_, found->first);
-    if (tensor.shape.size() != 2) return data_error(fmt::format("{} has shape {}: use [batch, length]", what, shape_text(tensor.shape)));
+    if (tensor.shape.size() != 2)
+      return data_error(fmt::format("{} has shape {}: use [batch, length]", what, shape_text(tensor.shape)));
     if (tensor.dtype != DType::kI64 && tensor.dtype != DType::kI32)
       return data_error(fmt::format("{} is {}: use int64", what, ringscope::name(tensor.dtype)));
     if (in.batch == 0) in.batch = tensor.shape[0], in.length = tensor.shape[1];
     if (tensor.shape[0] != in.batch || tensor.shape[1] != in.length)
-      return data_error(fmt::format("{} has shape {}, input_ids has [{},{}]", what, shape_text(tensor.shape), in.batch, in.length));
+      return data_error(
+          fmt::format("{} has shape {}, input_ids has [{},{}]", what, shape_text(tensor.shape), in.batch, in.length));
     out = tensor.integer;
     return {};
   }
@@ -91,8 +94,13 @@ void print_result(const Arguments& args, const EvalInput& in, const HostTensors&
     const auto value = [](const std::optional<double>& v) {
       return v && std::isfinite(*v) ? nlohmann::ordered_json(*v) : nlohmann::ordered_json(nullptr);
     };
-    print_json({{"schema", "ringscope.eval/1"}, {"output", output}, {"tensors", tensors.size()},
-                {"batch", in.batch}, {"length", in.length}, {"loss", value(loss)}, {"grad_norm", value(norm)}});
+    print_json({{"schema", "ringscope.eval/1"},
+                {"output", output},
+                {"tensors", tensors.size()},
+                {"batch", in.batch},
+                {"length", in.length},
+                {"loss", value(loss)},
+                {"grad_norm", value(norm)}});
     return;
   }
   std::string line = fmt::format("{} tensors of {} x {} tokens in {}", tensors.size(), in.batch, in.length, output);
@@ -104,8 +112,10 @@ void print_result(const Arguments& args, const EvalInput& in, const HostTensors&
 Result<int> run(const Arguments& args) {
   for (const char* needed : {"checkpoint", "tokens", "output"})
     if (args.find(needed).value_or("").empty())
-      return usage_error(fmt::format("eval: --{} is missing: ringscope eval --checkpoint DIR --tokens F.safetensors -o "
-                                     "OUT.safetensors", needed));
+      return usage_error(
+          fmt::format("eval: --{} is missing: ringscope eval --checkpoint DIR --tokens F.safetensors -o "
+                      "OUT.safetensors",
+                      needed));
   auto config = read_config(JobConfig(), args);
   if (!config) return tl::unexpected(config.error());
   config->checkpoint = *args.find("checkpoint");
@@ -129,18 +139,22 @@ Result<int> run(const Arguments& args) {
 
 const Command& eval_command() {
   static const Command command = [] {
-    Command c{"eval", "logits, loss and gradients of a GPT-2 or Llama checkpoint, under any layout",
-              "--checkpoint DIR --tokens F.safetensors -o OUT.safetensors [flags]",
-              {"ringscope eval --checkpoint llama --tokens inputs.safetensors --prefix plain. --grad -o out.safetensors",
-               "ringscope eval --checkpoint gpt2 --tokens in.safetensors --dtype fp64 --cp 4 --cp-layout zigzag -o out.safetensors"},
-              {{"checkpoint", "DIR", "config.json and model.safetensors, Hugging Face names"},
-               {"tokens", "FILE", "input_ids [B,S], optional labels, position_ids, document_ids"},
-               {"prefix", "P", "prefix of these names in the file, for example plain."},
-               {"grad", "", "also grad.<parameter> and grad_norm"},
-               {"output", "FILE", "the result, a safetensors file", "o"}},
-              0, run,
-              "Tensors are whole and in the original order whatever the layout, in the dtype asked for. Labels are already\n"
-              "shifted: labels[b,t] is the target of the logits at t; -100 = none."};
+    Command c{
+        "eval",
+        "logits, loss and gradients of a GPT-2 or Llama checkpoint, under any layout",
+        "--checkpoint DIR --tokens F.safetensors -o OUT.safetensors [flags]",
+        {"ringscope eval --checkpoint llama --tokens inputs.safetensors --prefix plain. --grad -o out.safetensors",
+         "ringscope eval --checkpoint gpt2 --tokens in.safetensors --dtype fp64 --cp 4 --cp-layout zigzag -o "
+         "out.safetensors"},
+        {{"checkpoint", "DIR", "config.json and model.safetensors, Hugging Face names"},
+         {"tokens", "FILE", "input_ids [B,S], optional labels, position_ids, document_ids"},
+         {"prefix", "P", "prefix of these names in the file, for example plain."},
+         {"grad", "", "also grad.<parameter> and grad_norm"},
+         {"output", "FILE", "the result, a safetensors file", "o"}},
+        0,
+        run,
+        "Tensors are whole and in the original order whatever the layout, in the dtype asked for. Labels are already\n"
+        "shifted: labels[b,t] is the target of the logits at t; -100 = none."};
     for (const Option& option : config_options({"Layout", "Communication"})) c.options.push_back(option);
     return c;
   }();

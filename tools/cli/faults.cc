@@ -21,13 +21,14 @@ ordered_json words(std::string_view list) {
 }
 
 ordered_json as_json(const FaultRow& row) {
-  return {{"name", row.name},       {"what", row.what},   {"finding", row.finding},
-          {"implied", words(row.implied)}, {"outcome", row.outcome}, {"ranks", row.ranks},
-          {"keys", words(row.keys)}, {"layout", row.layout}, {"imitates", row.imitates}};
+  return {{"name", row.name},        {"what", row.what},   {"finding", row.finding},  {"implied", words(row.implied)},
+          {"outcome", row.outcome},  {"ranks", row.ranks}, {"keys", words(row.keys)}, {"layout", row.layout},
+          {"imitates", row.imitates}};
 }
 
 std::string as_text(const FaultRow& row) {
-  std::string text = fmt::format("{}\n  {}\n  finding: {}", row.name, row.what, row.finding.empty() ? "none" : row.finding);
+  std::string text =
+      fmt::format("{}\n  {}\n  finding: {}", row.name, row.what, row.finding.empty() ? "none" : row.finding);
   if (!row.implied.empty()) text += fmt::format(" (and, following from it, {})", row.implied);
   return text + fmt::format("; outcome: {}\n  accused: {}\n  keys: {}; layout: {}\n  imitates: {}\n\n", row.outcome,
                             row.ranks, row.keys, row.layout, row.imitates);
@@ -49,9 +50,13 @@ Result<int> run(const Arguments& args) {
 
 const Command& faults_command() {
   static const Command command{
-      "faults", "list the bugs that train can plant, and the finding each must give", "",
+      "faults",
+      "list the bugs that train can plant, and the finding each must give",
+      "",
       {"ringscope faults", "ringscope faults --json", "ringscope train --fault ring-early-exit:rank=2,step=3"},
-      {}, 0, run};
+      {},
+      0,
+      run};
   return command;
 }
 

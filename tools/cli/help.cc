@@ -26,8 +26,10 @@ Result<int> run(const Arguments& args) {
 }  // namespace
 
 const Command& help_command() {
-  static const Command command{"help", "list the verbs, or show one verb's flags and examples", "[VERB]",
-                               {"ringscope help", "ringscope help train"}, {}, 1, run};
+  static const Command command{"help",   "list the verbs, or show one verb's flags and examples",
+                               "[VERB]", {"ringscope help", "ringscope help train"},
+                               {},       1,
+                               run};
   return command;
 }
 

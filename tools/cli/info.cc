@@ -41,8 +41,8 @@ ordered_json operations(const TraceView& view) {
     if (op.coll != kNoRow) ++by_kind[name(view.colls[op.coll].func)];
     else if (op.p2p != kNoRow) ++by_kind[view.p2ps[op.p2p].direction == Direction::kSend ? "send" : "recv"];
     else ++by_kind[name(op.kind)];
-    pending += op.state != OpState::kCompleted && (op.kind == OpKind::kKernel || op.kind == OpKind::kCollective ||
-                                                   op.kind == OpKind::kP2p);
+    pending += op.state != OpState::kCompleted &&
+               (op.kind == OpKind::kKernel || op.kind == OpKind::kCollective || op.kind == OpKind::kP2p);
     bytes += op.bytes_sent;
   }
   return {{"total", view.ops.size()}, {"unfinished", pending}, {"bytes_sent", bytes}, {"by_kind", by_kind}};
@@ -108,7 +108,8 @@ Result<ordered_json> describe(const std::string& path) {
   if (!store) return tl::unexpected(store.error());
   auto view = load_view(*store);
   if (!view) return tl::unexpected(view.error());
-  auto probes = rows_of(*store, "SELECT name, attached, error, events, dropped, ns_per_event FROM probe ORDER BY process, name");
+  auto probes =
+      rows_of(*store, "SELECT name, attached, error, events, dropped, ns_per_event FROM probe ORDER BY process, name");
   if (!probes) return tl::unexpected(probes.error());
   auto findings = rows_of(*store, "SELECT finding AS id, root, ranks, sentence FROM finding ORDER BY id");
   if (!findings) return tl::unexpected(findings.error());
@@ -173,28 +174,30 @@ std::string as_text(const ordered_json& info) {
   std::string text = fmt::format("{}\noutcome        {}; recorded by ringscope {}\n", info["path"].get<std::string>(),
                                  word(info, "outcome", "unknown: the program was killed or still runs"),
                                  word(info, "tool_version", "?"));
-  text += fmt::format("ranks          {}: tp {} x cp {} x dp {} x pp {}, order {}, cp layout {}\n", info["ranks"].dump(),
-                      layout["tp"].dump(), layout["cp"].dump(), layout["dp"].dump(), layout["pp"].dump(),
-                      word(layout, meta_key::kAxisOrder, "?"), word(layout, meta_key::kCpLayout, "?"));
+  text +=
+      fmt::format("ranks          {}: tp {} x cp {} x dp {} x pp {}, order {}, cp layout {}\n", info["ranks"].dump(),
+                  layout["tp"].dump(), layout["cp"].dump(), layout["dp"].dump(), layout["pp"].dump(),
+                  word(layout, meta_key::kAxisOrder, "?"), word(layout, meta_key::kCpLayout, "?"));
   text += fmt::format("sequence       {} tokens, padded to {}\n", word(layout, meta_key::kSeqLength, "?"),
                       word(layout, meta_key::kPaddedLength, "?"));
   text += fmt::format("steps          {}", training["steps"].dump());
   if (training.contains("first_loss"))
-    text += fmt::format(", loss {} -> {}, peak {} bytes a rank", training["first_loss"].dump(), training["last_loss"].dump(),
-                        training["peak_bytes"].dump());
-  text += fmt::format("\noperations     {} ({}); {} unfinished; {} bytes sent\n", ops["total"].dump(), kinds_text(ops["by_kind"]),
-                      ops["unfinished"].dump(), ops["bytes_sent"].dump());
+    text += fmt::format(", loss {} -> {}, peak {} bytes a rank", training["first_loss"].dump(),
+                        training["last_loss"].dump(), training["peak_bytes"].dump());
+  text += fmt::format("\noperations     {} ({}); {} unfinished; {} bytes sent\n", ops["total"].dump(),
+                      kinds_text(ops["by_kind"]), ops["unfinished"].dump(), ops["bytes_sent"].dump());
   text += fmt::format("communicators  {}\n", communicator_text(info["communicators"]));
   text += fmt::format("recorded       {} streams, {} buffers, {} accesses, {} softmax rows, {} position runs\n",
-                      info["streams"].dump(), info["buffers"].dump(), info["accesses"].dump(), info["softmax_rows"].dump(),
-                      info["position_runs"].dump());
+                      info["streams"].dump(), info["buffers"].dump(), info["accesses"].dump(),
+                      info["softmax_rows"].dump(), info["position_runs"].dump());
   text += fmt::format("ends           {}\n", exit_text(info["rank_exits"]));
   for (const ordered_json& probe : info["probes"])
-    text += fmt::format("probe          {}: {} records, {} lost{}\n", probe["name"].get<std::string>(), probe["events"].dump(),
-                        probe["dropped"].dump(), probe["error"].is_string() ? "; " + probe["error"].get<std::string>() : "");
+    text += fmt::format("probe          {}: {} records, {} lost{}\n", probe["name"].get<std::string>(),
+                        probe["events"].dump(), probe["dropped"].dump(),
+                        probe["error"].is_string() ? "; " + probe["error"].get<std::string>() : "");
   for (const ordered_json& lost : info["lost"])
-    text += fmt::format("lost           rank {}, {}: {} records, {} torn\n", lost["rank"].dump(), lost["ring"].get<std::string>(),
-                        lost["records"].dump(), lost["torn"].dump());
+    text += fmt::format("lost           rank {}, {}: {} records, {} torn\n", lost["rank"].dump(),
+                        lost["ring"].get<std::string>(), lost["records"].dump(), lost["torn"].dump());
   for (const ordered_json& f : info["findings"])
     text += fmt::format("finding        {}{}  {}\n", f["root"] == 1 ? "" : "(follows) ", f["id"].get<std::string>(),
                         f["sentence"].get<std::string>());
@@ -218,8 +221,13 @@ Result<int> run(const Arguments& args) {
 
 const Command& info_command() {
   static const Command command{
-      "info", "what a trace holds: ranks, layout, steps, operations, losses, probes, findings", "DB",
-      {"ringscope info demo.db", "ringscope info --json demo.db"}, {}, 1, run,
+      "info",
+      "what a trace holds: ranks, layout, steps, operations, losses, probes, findings",
+      "DB",
+      {"ringscope info demo.db", "ringscope info --json demo.db"},
+      {},
+      1,
+      run,
       "Findings are those that the run itself stored (a stalled run, or train --diagnose); diagnose finds them anew."};
   return command;
 }

@@ -72,7 +72,8 @@ Result<po::parsed_options> parse(const std::vector<Option>& options, const std::
     const std::string name = error.get_option_name();
     const std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
     const Option* option = find_option(options, bare);
-    if (option && !option->value.empty()) return usage_error(fmt::format("{} needs a value: {} {}", name, name, option->value));
+    if (option && !option->value.empty())
+      return usage_error(fmt::format("{} needs a value: {} {}", name, name, option->value));
     if (option) return usage_error(fmt::format("{} is a switch and takes no value", name));
     return usage_error(error.what());
   } catch (const po::error& error) {
@@ -88,7 +89,8 @@ std::optional<std::string> Arguments::find(std::string_view name) const {
   return std::nullopt;
 }
 
-Result<Arguments> parse_arguments(const std::vector<Option>& declared, int positionals, const std::vector<std::string>& args) {
+Result<Arguments> parse_arguments(const std::vector<Option>& declared, int positionals,
+                                  const std::vector<std::string>& args) {
   const std::vector<Option> options = with_common(declared);
   auto parsed = parse(options, args);
   if (!parsed) return tl::unexpected(parsed.error());

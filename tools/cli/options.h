@@ -12,8 +12,8 @@
 namespace ringscope::cli {
 
 struct Option {
-  std::string_view name;        // long form without dashes
-  std::string_view value;       // "FILE"; "" = a switch
+  std::string_view name;   // long form without dashes
+  std::string_view value;  // "FILE"; "" = a switch
   std::string_view help;
   std::string_view short_form;  // "o" is written -o, "tp" is written --tp; "" = none
   std::string_view group;       // heading in --help; "" = "Options"
@@ -32,7 +32,8 @@ struct Arguments {
 
 // kUsage: an unknown flag (with the nearest known one), a missing or surplus value, a flag given twice, more than
 // `positionals` words (-1 = any number).
-Result<Arguments> parse_arguments(const std::vector<Option>& options, int positionals, const std::vector<std::string>& args);
+Result<Arguments> parse_arguments(const std::vector<Option>& options, int positionals,
+                                  const std::vector<std::string>& args);
 
 // The flags that fill a JobConfig, of the given groups (all when empty), as options.
 std::vector<Option> config_options(const std::vector<std::string_view>& groups = {});

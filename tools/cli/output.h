@@ -14,10 +14,10 @@ namespace ringscope::cli {
 
 inline constexpr std::string_view kVersion = RINGSCOPE_VERSION;
 
-void print(std::string_view text);        // stdout, as it is
+void print(std::string_view text);                        // stdout, as it is
 void print_json(const nlohmann::ordered_json& document);  // stdout, one document and a newline
-void say(std::string_view line);          // stderr, one line
-void print_error(const Error& error);     // stderr, "ringscope: ..."
+void say(std::string_view line);                          // stderr, one line
+void print_error(const Error& error);                     // stderr, "ringscope: ..."
 
 // Names a phase on stderr when it lasts more than two seconds, and again every five: work that is silent for long
 // looks like a hang.

@@ -15,8 +15,8 @@ Result<int> run(const Arguments& args) {
   if (!page) {
     std::vector<std::string_view> known;
     for (const PlaybookPage& p : playbook_pages()) known.push_back(p.id);
-    return usage_error(fmt::format("no playbook page '{}'{} (ringscope playbook shows the index)", id,
-                                   did_you_mean(id, known)));
+    return usage_error(
+        fmt::format("no playbook page '{}'{} (ringscope playbook shows the index)", id, did_you_mean(id, known)));
   }
   if (args.json()) {
     print_json({{"schema", "ringscope.playbook/1"}, {"id", id}, {"text", std::string(*page)}});
@@ -29,9 +29,10 @@ Result<int> run(const Arguments& args) {
 }  // namespace
 
 const Command& playbook_command() {
-  static const Command command{
-      "playbook", "the page of a finding: symptom, cause, proof, fix", "[ID]",
-      {"ringscope playbook", "ringscope playbook hang.ring_break"}, {}, 1, run};
+  static const Command command{"playbook", "the page of a finding: symptom, cause, proof, fix",
+                               "[ID]",     {"ringscope playbook", "ringscope playbook hang.ring_break"},
+                               {},         1,
+                               run};
   return command;
 }
 

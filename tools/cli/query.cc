@@ -59,7 +59,8 @@ void print_result_text(const QueryResult& result) {
 
 Result<int> run(const Arguments& args) {
   if (args.positionals.size() != 2)
-    return usage_error("query: name a trace and a statement, for example ringscope query demo.db \"SELECT * FROM train_step\"");
+    return usage_error(
+        "query: name a trace and a statement, for example ringscope query demo.db \"SELECT * FROM train_step\"");
   auto store = open_trace(args.positionals[0]);
   if (!store) return tl::unexpected(store.error());
   auto result = store->query(args.positionals[1]);
@@ -72,13 +73,17 @@ Result<int> run(const Arguments& args) {
 }  // namespace
 
 const Command& query_command() {
-  static const Command command{
-      "query", "ask a trace in SQL (read-only)", "DB SQL",
-      {"ringscope query demo.db \"SELECT step, loss FROM train_step WHERE rank = 0\"",
-       "ringscope query demo.db \"SELECT * FROM v_pending_ops\"",
-       "ringscope query --json demo.db \"SELECT name, sql FROM sqlite_schema\""},
-      {}, 2, run,
-      "Views: v_ring_timeline, v_pending_ops, v_collective_order, v_exposed_comm, v_memory. Columns carry their units."};
+  static const Command command{"query",
+                               "ask a trace in SQL (read-only)",
+                               "DB SQL",
+                               {"ringscope query demo.db \"SELECT step, loss FROM train_step WHERE rank = 0\"",
+                                "ringscope query demo.db \"SELECT * FROM v_pending_ops\"",
+                                "ringscope query --json demo.db \"SELECT name, sql FROM sqlite_schema\""},
+                               {},
+                               2,
+                               run,
+                               "Views: v_ring_timeline, v_pending_ops, v_collective_order, v_exposed_comm, v_memory. "
+                               "Columns carry their units."};
   return command;
 }
 

@@ -40,7 +40,8 @@ Status remove_old(const std::string& database, const std::string& spool) {
   std::error_code error;
   const Importer* importer = guess_importer(database);
   const bool ours = importer && std::strcmp(importer->format(), "ringscope.db") == 0;
-  const bool empty = std::filesystem::is_regular_file(database, error) && std::filesystem::file_size(database, error) == 0;
+  const bool empty =
+      std::filesystem::is_regular_file(database, error) && std::filesystem::file_size(database, error) == 0;
   if (!ours && !empty) return data_error(database + " is no ringscope trace: --force does not replace it");
   if (unlink(database.c_str()) != 0) return data_error(database + ": cannot replace: " + std::strerror(errno));
   return {};
@@ -119,12 +120,9 @@ Result<Recording> Recording::start(const RecordingOptions& options) {
 }
 
 Recording::Recording(Recording&& other) noexcept
-    : options_(std::move(other.options_)),
-      spool_(std::move(other.spool_)),
-      lock_(std::move(other.lock_)),
-      open_(std::exchange(other.open_, false)),
-      finished_(other.finished_),
-      owner_(std::exchange(other.owner_, false)) {}
+    : options_(std::move(other.options_)), spool_(std::move(other.spool_)), lock_(std::move(other.lock_)),
+      open_(std::exchange(other.open_, false)), finished_(other.finished_), owner_(std::exchange(other.owner_, false)) {
+}
 
 Recording::~Recording() {
   close();

@@ -24,9 +24,9 @@ class SpoolLock {
 };
 
 struct RecordingOptions {
-  std::string database;     // "" = a temporary folder, gone with this object
-  bool stream = false;      // keep everything (--trace, --diagnose); otherwise the newest records of each thread
-  bool force = false;       // replace an existing trace
+  std::string database;  // "" = a temporary folder, gone with this object
+  bool stream = false;   // keep everything (--trace, --diagnose); otherwise the newest records of each thread
+  bool force = false;    // replace an existing trace
   bool keep_spool = false;
   int threads_expected = 0;
 };
@@ -42,8 +42,8 @@ class Recording {
   ~Recording();
 
   void record_meta(const char* key, const std::string& value) const;
-  void close();             // the run's threads have ended
-  Status finish();          // DB.spool -> DB, then the spool goes (keep_spool). Nothing to do without a database
+  void close();     // the run's threads have ended
+  Status finish();  // DB.spool -> DB, then the spool goes (keep_spool). Nothing to do without a database
   void discard();
 
   bool has_database() const { return !options_.database.empty(); }

@@ -28,7 +28,8 @@ Result<std::vector<std::string>> ready_paths(const std::vector<std::string>& pat
     }
     auto recovered = recover_leftover(path);
     if (recovered && *recovered) say(fmt::format("recovered {} into {}", spool, path));
-    if (!recovered) say(fmt::format("cannot recover into a database ({}): reading {}", recovered.error().message, spool));
+    if (!recovered)
+      say(fmt::format("cannot recover into a database ({}): reading {}", recovered.error().message, spool));
     ready.push_back(recovered ? path : spool);
   }
   return ready;

@@ -39,7 +39,8 @@ class InterruptGuard {
   InterruptGuard(const InterruptGuard&) = delete;
 
  private:
-  struct sigaction old_int_ {}, old_term_ {};
+  struct sigaction old_int_ {
+  }, old_term_{};
 };
 
 const char* outcome_word(RunEnd end) {
@@ -49,7 +50,8 @@ const char* outcome_word(RunEnd end) {
 std::string bytes_text(int64_t bytes) {
   if (bytes < 10'000) return fmt::format("{} B", bytes);
   if (bytes < 10'000'000) return fmt::format("{:.1f} kB", double(bytes) / 1e3);
-  return bytes < 10'000'000'000 ? fmt::format("{:.1f} MB", double(bytes) / 1e6) : fmt::format("{:.2f} GB", double(bytes) / 1e9);
+  return bytes < 10'000'000'000 ? fmt::format("{:.1f} MB", double(bytes) / 1e6)
+                                : fmt::format("{:.2f} GB", double(bytes) / 1e9);
 }
 
 // A line ahead of the run: what is about to happen, and that a planted bug is planted.
@@ -67,13 +69,14 @@ TrainHooks make_hooks(const JobConfig& config, bool quiet) {
   hooks.on_stall = [](const StallSnapshot& stall) {
     size_t waiting = 0;
     for (const BlockedTask& task : stall.blocked) waiting += !task.idle;
-    say(fmt::format("stalled: {}; {} tasks wait", stall.by_time ? "nothing moved for the whole timeout" : "no task can run",
-                    waiting));
+    say(fmt::format("stalled: {}; {} tasks wait",
+                    stall.by_time ? "nothing moved for the whole timeout" : "no task can run", waiting));
   };
   if (quiet) return hooks;
   hooks.on_progress = [iters = config.train_iters](const StepReport& r) {
     say(fmt::format("step {:>{}}/{}  loss {:.4f}  grad_norm {:.4f}  lr {:.2e}  {:.0f} tokens/s  peak {}", r.step + 1,
-                    std::to_string(iters).size(), iters, r.loss, r.grad_norm, r.lr, r.tokens_per_s, bytes_text(r.peak_bytes)));
+                    std::to_string(iters).size(), iters, r.loss, r.grad_norm, r.lr, r.tokens_per_s,
+                    bytes_text(r.peak_bytes)));
   };
   return hooks;
 }
@@ -117,18 +120,25 @@ Result<Report> report_of(Recording& recording, bool quiet) {
 
 nlohmann::ordered_json steps_json(const std::vector<StepReport>& steps) {
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
-  const auto number = [](double v) { return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr); };
+  const auto number = [](double v) {
+    return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr);
+  };
   for (const StepReport& s : steps)
-    out.push_back({{"step", s.step}, {"loss", number(s.loss)}, {"grad_norm", number(s.grad_norm)}, {"lr", s.lr},
-                   {"tokens_per_s", number(s.tokens_per_s)}, {"peak_bytes", s.peak_bytes}});
+    out.push_back({{"step", s.step},
+                   {"loss", number(s.loss)},
+                   {"grad_norm", number(s.grad_norm)},
+                   {"lr", s.lr},
+                   {"tokens_per_s", number(s.tokens_per_s)},
+                   {"peak_bytes", s.peak_bytes}});
   return out;
 }
 
 void print_result(const TrainResult& result, const std::optional<Report>& report, const TrainFlags& flags) {
   if (flags.json) {
-    nlohmann::ordered_json out = {{"schema", "ringscope.train/1"}, {"outcome", outcome_word(result.end)},
-                                  {"steps", steps_json(result.steps)}};
-    out["report"] = report ? nlohmann::ordered_json::parse(to_json(*report, kVersion)) : nlohmann::ordered_json(nullptr);
+    nlohmann::ordered_json out = {
+        {"schema", "ringscope.train/1"}, {"outcome", outcome_word(result.end)}, {"steps", steps_json(result.steps)}};
+    out["report"] =
+        report ? nlohmann::ordered_json::parse(to_json(*report, kVersion)) : nlohmann::ordered_json(nullptr);
     if (!flags.recording.database.empty()) out["trace"] = flags.recording.database;
     print_json(out);
     return;
@@ -151,7 +161,8 @@ int code_of(RunEnd end, const std::optional<Report>& report, Severity least) {
 void say_next(const TrainFlags& flags, const std::optional<Report>& report) {
   if (flags.quiet) return;
   if (report && !report->findings.empty()) say(fmt::format("next: ringscope playbook {}", report->findings[0].id));
-  else if (!report && !flags.recording.database.empty()) say(fmt::format("next: ringscope diagnose {}", flags.recording.database));
+  else if (!report && !flags.recording.database.empty())
+    say(fmt::format("next: ringscope diagnose {}", flags.recording.database));
 }
 
 Result<int> run(const Arguments& args) {
@@ -193,22 +204,26 @@ Result<int> run(const Arguments& args) {
 
 const Command& train_command() {
   static const Command command = [] {
-    Command c{"train", "run the reference training; record it, and name what went wrong when it stalls", "[CONFIG] [flags]",
-              {"ringscope train --trace demo.db",
-               "ringscope train --tp 2 --cp 2 --sp --seq-length 512 --train-iters 50 --trace run.db --diagnose",
-               "ringscope train --fault ring-early-exit:rank=2,step=3",
-               "ringscope train config.json --turns 7 --json > steps.json"},
-              {{"trace", "DB", "record everything, and leave it in DB (what exists is not replaced)"},
-               {"diagnose", "", "diagnose the finished run; the exit code is the verdict's"},
-               fail_on_option(),
-               {"force", "", "replace an existing trace"},
-               {"keep-spool", "", "keep DB.spool, the raw recording"},
-               {"quiet", "", "no progress on stderr"}},
-              1, run,
-              "CONFIG is a JSON file; its keys are the flags' names with underscores. Without layout, model and config the\n"
-              "small default job runs: eight ranks, tp 2 x cp 2 x dp 2. As soon as one parallel size is named, the others\n"
-              "are 1. Exit codes: 0 ran to its end, 1 stalled (or findings, with --diagnose), 2 wrong usage, 3 files,\n"
-              "130 interrupted."};
+    Command c{
+        "train",
+        "run the reference training; record it, and name what went wrong when it stalls",
+        "[CONFIG] [flags]",
+        {"ringscope train --trace demo.db",
+         "ringscope train --tp 2 --cp 2 --sp --seq-length 512 --train-iters 50 --trace run.db --diagnose",
+         "ringscope train --fault ring-early-exit:rank=2,step=3",
+         "ringscope train config.json --turns 7 --json > steps.json"},
+        {{"trace", "DB", "record everything, and leave it in DB (what exists is not replaced)"},
+         {"diagnose", "", "diagnose the finished run; the exit code is the verdict's"},
+         fail_on_option(),
+         {"force", "", "replace an existing trace"},
+         {"keep-spool", "", "keep DB.spool, the raw recording"},
+         {"quiet", "", "no progress on stderr"}},
+        1,
+        run,
+        "CONFIG is a JSON file; its keys are the flags' names with underscores. Without layout, model and config the\n"
+        "small default job runs: eight ranks, tp 2 x cp 2 x dp 2. As soon as one parallel size is named, the others\n"
+        "are 1. Exit codes: 0 ran to its end, 1 stalled (or findings, with --diagnose), 2 wrong usage, 3 files,\n"
+        "130 interrupted."};
     for (const Option& option : config_options()) c.options.push_back(option);
     return c;
   }();

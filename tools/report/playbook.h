@@ -12,7 +12,7 @@ struct PlaybookPage {
   std::string_view text;  // Markdown
 };
 
-std::span<const PlaybookPage> playbook_pages();                       // sorted by id
+std::span<const PlaybookPage> playbook_pages();  // sorted by id
 std::optional<std::string_view> playbook_page(std::string_view id);
 
 }  // namespace ringscope

@@ -43,7 +43,8 @@ void write_root(std::string& out, const Report& report, size_t index, int number
 
 std::string to_text(const Report& report) {
   std::string out;
-  const auto roots = std::count_if(report.findings.begin(), report.findings.end(), [](const Finding& f) { return f.root; });
+  const auto roots =
+      std::count_if(report.findings.begin(), report.findings.end(), [](const Finding& f) { return f.root; });
   switch (report.verdict) {
     case Verdict::kClean: out += "clean: nothing found\n"; break;
     case Verdict::kUnreadable: out += "unreadable: no rows could be read\n"; break;

@@ -24,9 +24,7 @@ Result<std::vector<int>> parse_rank_range(std::string_view text) {
   constexpr int kMaxRank = 1 << 20;
   std::vector<int> ranks;
   const std::string whole(text);
-  auto bad = [&] {
-    return usage_error("'" + whole + "' is not a set of ranks; write it like 0-31,40");
-  };
+  auto bad = [&] { return usage_error("'" + whole + "' is not a set of ranks; write it like 0-31,40"); };
   auto number = [&](int& value) {
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || value < 0 || value > kMaxRank) return false;

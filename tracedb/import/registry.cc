@@ -46,11 +46,12 @@ class DatabaseImporter : public Importer {
   static Result<SourceRow> copy(const std::string& path, Store& store) {
     std::string sql = "BEGIN;";
     // Texts are numbered per database: map through the value.
-    sql += "INSERT INTO string(value) SELECT value FROM other.string WHERE value NOT IN (SELECT value FROM string);"
-           "CREATE TEMP TABLE text_map AS SELECT o.id AS old, s.id AS new FROM other.string o JOIN string s "
-           "ON s.value = o.value; CREATE UNIQUE INDEX temp.text_by_old ON text_map(old);";
-    for (const char* table : {"meta", "rank", "thread", "comm", "comm_rank", "probe", "lost", "drain_state",
-                              "import_stats"})
+    sql +=
+        "INSERT INTO string(value) SELECT value FROM other.string WHERE value NOT IN (SELECT value FROM string);"
+        "CREATE TEMP TABLE text_map AS SELECT o.id AS old, s.id AS new FROM other.string o JOIN string s "
+        "ON s.value = o.value; CREATE UNIQUE INDEX temp.text_by_old ON text_map(old);";
+    for (const char* table :
+         {"meta", "rank", "thread", "comm", "comm_rank", "probe", "lost", "drain_state", "import_stats"})
       sql += std::string("INSERT OR IGNORE INTO ") + table + " SELECT * FROM other." + table + ";";
     sql += "INSERT INTO clock_sync SELECT * FROM other.clock_sync;";
     const std::string where = ",step,layer,microbatch,ring_step,pass";
@@ -71,8 +72,8 @@ class DatabaseImporter : public Importer {
     const std::string sync = "rank,issue,kind,stream,from_stream,event,key,time_ns" + where;
     add("sync", sync + ",name", sync + "," + name);
     add("ring_plan", "rank,issue,comm,expected_steps,run_steps" + where);
-    add("softmax_row", "rank,issue,position,head,kv_owner,sample,method,parts,m_own,lse_own,m_used,sum_used,lse_result" +
-                           where);
+    add("softmax_row",
+        "rank,issue,position,head,kv_owner,sample,method,parts,m_own,lse_own,m_used,sum_used,lse_result" + where);
     add("position_run", "rank,issue,role,token_start,count,pos_start,stride,document,sample,rope_base" + where);
     add("memory_sample", "rank,issue,category,bytes,peak_bytes,time_ns" + where);
     add("train_step", "rank,issue,loss_sum,valid_tokens,divisor,loss,tokens,seconds,grad_norm,lr,peak_bytes" + where);
@@ -82,8 +83,9 @@ class DatabaseImporter : public Importer {
   }
 
   static Result<SourceRow> add_source(const std::string& path, Store& store) {
-    auto sums = store.query("SELECT coalesce(sum(rows), 0), coalesce(sum(lost), 0), count(DISTINCT rank), max(rank) "
-                            "FROM other.source");
+    auto sums = store.query(
+        "SELECT coalesce(sum(rows), 0), coalesce(sum(lost), 0), count(DISTINCT rank), max(rank) "
+        "FROM other.source");
     if (!sums) return tl::unexpected(sums.error());
     const auto& row = sums->rows.at(0);
     const bool one_rank = std::get<int64_t>(row[2]) == 1;
@@ -101,7 +103,8 @@ const DatabaseImporter kDatabase;
 
 Error unknown_format(const std::string& path) {
   std::string known;
-  for (const Importer* importer : importers()) known += std::string(known.empty() ? "" : "; ") + importer->description();
+  for (const Importer* importer : importers())
+    known += std::string(known.empty() ? "" : "; ") + importer->description();
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();
   const bool empty = type == std::filesystem::file_type::regular && std::filesystem::file_size(path, error) == 0;

@@ -16,9 +16,8 @@ const char* name(OpKind v) {
   return pick(names, v);
 }
 const char* name(CollFunc v) {
-  static const char* const names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
-                                      "reduce",     "gather",     "scatter",        "all_to_all",
-                                      "barrier",    "send",       "recv"};
+  static const char* const names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather",
+                                      "scatter",    "all_to_all", "barrier",        "send",      "recv"};
   return pick(names, v);
 }
 const char* name(RedOp v) {

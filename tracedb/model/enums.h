@@ -10,8 +10,18 @@ enum class OpKind : uint8_t { kKernel = 0, kCollective = 1, kP2p = 2, kEventReco
 // Operation names in reports: all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather, scatter,
 // all_to_all, barrier, send, recv.
 enum class CollFunc : uint8_t {
-  kAllReduce = 0, kAllGather = 1, kReduceScatter = 2, kBroadcast = 3, kReduce = 4, kGather = 5,
-  kScatter = 6, kAllToAll = 7, kBarrier = 8, kSend = 9, kRecv = 10, kUnknown = 255
+  kAllReduce = 0,
+  kAllGather = 1,
+  kReduceScatter = 2,
+  kBroadcast = 3,
+  kReduce = 4,
+  kGather = 5,
+  kScatter = 6,
+  kAllToAll = 7,
+  kBarrier = 8,
+  kSend = 9,
+  kRecv = 10,
+  kUnknown = 255
 };
 enum class RedOp : uint8_t { kSum = 0, kMax = 1, kMin = 2, kAvg = 3, kNone = 255 };
 enum class DType : uint8_t { kF32 = 0, kF64 = 1, kBF16 = 2, kI32 = 3, kI64 = 4, kU8 = 5, kNone = 255 };
@@ -26,8 +36,17 @@ enum class SyncKind : uint8_t { kRecord = 0, kWait = 1, kHostSync = 2 };
 
 // What memory is for; the byte accounting is kept per category.
 enum class MemCategory : uint8_t {
-  kParameter = 0, kGradient = 1, kOptimizer = 2, kActivation = 3, kKvRing = 4, kKvGathered = 5,
-  kCommBuffer = 6, kWorkspace = 7, kInput = 8, kStatistics = 9, kCount = 10
+  kParameter = 0,
+  kGradient = 1,
+  kOptimizer = 2,
+  kActivation = 3,
+  kKvRing = 4,
+  kKvGathered = 5,
+  kCommBuffer = 6,
+  kWorkspace = 7,
+  kInput = 8,
+  kStatistics = 9,
+  kCount = 10
 };
 
 // Where positions were seen: made by the loader, or applied by a kernel.
@@ -47,8 +66,10 @@ const char* name(PositionRole);  // "data", "rope", ...
 
 constexpr int64_t size_of(DType t) {
   switch (t) {
-    case DType::kF64: case DType::kI64: return 8;
-    case DType::kF32: case DType::kI32: return 4;
+    case DType::kF64:
+    case DType::kI64: return 8;
+    case DType::kF32:
+    case DType::kI32: return 4;
     case DType::kBF16: return 2;
     default: return 1;
   }

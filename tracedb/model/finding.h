@@ -30,13 +30,13 @@ struct GroupRef {
 };
 
 struct Finding {
-  std::string id;                 // "hang.missing_rank"
+  std::string id;  // "hang.missing_rank"
   bool root = true;
-  std::optional<int> caused_by;   // index of the root in Report::findings
+  std::optional<int> caused_by;  // index of the root in Report::findings
   Severity severity = Severity::kError;
   double confidence = 1.0;
-  std::vector<int> ranks;         // the accused, sorted, global; empty = nobody can be accused
-  std::vector<int> waiting;       // hostages, global
+  std::vector<int> ranks;    // the accused, sorted, global; empty = nobody can be accused
+  std::vector<int> waiting;  // hostages, global
   std::optional<GroupRef> group;
   std::optional<int64_t> seq;
   std::optional<std::string> op;  // "all_reduce"
@@ -45,7 +45,7 @@ struct Finding {
   std::string fix;
   std::string would_raise_confidence;
   std::vector<Evidence> evidence;
-  int64_t first_ns = 0;           // time of the first divergence, for sorting
+  int64_t first_ns = 0;  // time of the first divergence, for sorting
 };
 
 enum class Verdict : uint8_t { kClean, kFindings, kUndecided, kUnreadable };
@@ -63,9 +63,9 @@ struct Report {
 struct CatalogueRow {
   std::string_view id;
   Severity severity;
-  std::string_view meaning;   // one sentence, present tense, without names
-  std::string_view fix;       // what to do, generic
-  bool follows_only;          // never a root of its own
+  std::string_view meaning;  // one sentence, present tense, without names
+  std::string_view fix;      // what to do, generic
+  bool follows_only;         // never a root of its own
 };
 std::span<const CatalogueRow> catalogue();
 const CatalogueRow* find_in_catalogue(std::string_view id);

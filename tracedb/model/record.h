@@ -55,86 +55,86 @@ struct OpEnqueueRecord {  // by the host thread that issued the operation; lane 
   uint64_t op;            // ring id << 40 | sequence; unique in the job
   uint64_t where;         // Where::pack
   uint32_t name;
-  uint16_t kind;          // OpKind
+  uint16_t kind;  // OpKind
   uint16_t reserved;
-  uint64_t group;         // op id of the first operation of the group call, 0 = not in a group
+  uint64_t group;  // op id of the first operation of the group call, 0 = not in a group
 };
-struct OpStartRecord {    // by the worker, when the operation reached the head of its stream
+struct OpStartRecord {  // by the worker, when the operation reached the head of its stream
   uint64_t op;
 };
 struct OpEndRecord {
   uint64_t op;
-  uint64_t bytes_sent;    // bytes copied towards peers by this operation, counted where they were copied
+  uint64_t bytes_sent;  // bytes copied towards peers by this operation, counted where they were copied
 };
-struct CollRecord {       // follows the enqueue record of the same op on the host's ring
+struct CollRecord {  // follows the enqueue record of the same op on the host's ring
   uint64_t op;
-  uint32_t comm;          // comm id: unique in the job
+  uint32_t comm;                         // comm id: unique in the job
   uint8_t func, dtype, redop, reserved;  // CollFunc, DType, RedOp
-  uint64_t seq;           // position among the collectives of this communicator on this rank, from 0
-  uint64_t count;         // elements as the call states them
-  int32_t root;           // group rank; -1 = none
+  uint64_t seq;                          // position among the collectives of this communicator on this rank, from 0
+  uint64_t count;                        // elements as the call states them
+  int32_t root;                          // group rank; -1 = none
   uint32_t reserved2;
 };
 struct P2pRecord {
   uint64_t op;
   uint32_t comm;
-  uint16_t peer;          // group rank
+  uint16_t peer;  // group rank
   uint8_t direction, dtype;
-  uint64_t seq;           // position among the transfers of (comm, src, dst) in this direction, from 0
+  uint64_t seq;  // position among the transfers of (comm, src, dst) in this direction, from 0
   uint64_t bytes;
-  uint64_t count;         // elements
+  uint64_t count;  // elements
 };
-struct AccessRecord {     // byte range of one buffer that an operation reads or writes
+struct AccessRecord {  // byte range of one buffer that an operation reads or writes
   uint64_t op;
-  uint64_t buffer;        // buffer id, unique in the job
-  uint64_t begin, end;    // bytes from the start of the buffer, half open
-  uint64_t mode;          // AccessMode
+  uint64_t buffer;      // buffer id, unique in the job
+  uint64_t begin, end;  // bytes from the start of the buffer, half open
+  uint64_t mode;        // AccessMode
 };
-struct SyncRecord {       // host order counts. lane = the stream recorded on / waiting
-  uint64_t event;         // event handle, unique in the job; 0 for kHostSync
-  uint64_t key;           // names one record call; a wait carries the key it bound, 0 = never recorded (no-op)
-  uint32_t kind;          // SyncKind. kHostSync: the host waited until stream `lane` had drained
+struct SyncRecord {  // host order counts. lane = the stream recorded on / waiting
+  uint64_t event;    // event handle, unique in the job; 0 for kHostSync
+  uint64_t key;      // names one record call; a wait carries the key it bound, 0 = never recorded (no-op)
+  uint32_t kind;     // SyncKind. kHostSync: the host waited until stream `lane` had drained
   uint32_t reserved;
   uint64_t where;
-  uint64_t name;          // what the event protects ("ring.recv_done")
+  uint64_t name;  // what the event protects ("ring.recv_done")
 };
 struct BufferAllocRecord {
   uint64_t buffer;
-  uint64_t base;          // address, for people only
+  uint64_t base;  // address, for people only
   uint64_t bytes;
-  uint32_t category;      // MemCategory
+  uint32_t category;  // MemCategory
   uint32_t name;
   uint64_t where;
 };
 struct BufferFreeRecord {  // lane = stream whose order the free follows
   uint64_t buffer;
 };
-struct StreamRecord {      // lane = the stream id (unique in the job)
-  uint64_t name;           // "compute", "cp", "dp"
+struct StreamRecord {  // lane = the stream id (unique in the job)
+  uint64_t name;       // "compute", "cp", "dp"
 };
-struct CommRecord {        // one per member, when its communicator exists; order on a rank = creation order
+struct CommRecord {  // one per member, when its communicator exists; order on a rank = creation order
   uint32_t comm;
   uint32_t size;
-  uint32_t name;           // "tp", "cp", ... plus the members for people: "cp[0,2]"
-  uint16_t axis;           // Axis
-  uint16_t group_rank;     // of the recording rank
-  uint64_t creation;       // n-th communicator this rank created, from 0
+  uint32_t name;        // "tp", "cp", ... plus the members for people: "cp[0,2]"
+  uint16_t axis;        // Axis
+  uint16_t group_rank;  // of the recording rank
+  uint64_t creation;    // n-th communicator this rank created, from 0
 };
 struct CommRankRecord {
   uint32_t comm;
   uint32_t group_rank;
-  uint64_t rank;           // global
+  uint64_t rank;  // global
 };
 struct PositionRunRecord {
   uint64_t where;
-  uint32_t token_start;    // row in the global (padded) sequence
+  uint32_t token_start;  // row in the global (padded) sequence
   uint32_t count;
-  uint32_t pos_start;      // the value made (role data) or applied, read where the kernel reads it
-  int32_t stride;          // pos(i) = pos_start + i * stride
-  uint32_t role;           // PositionRole
-  uint32_t document;       // id, 0xFFFFFFFF = padding
-  uint32_t sample;         // global sample index in the step
-  float rope_base;         // 0 = not RoPE
+  uint32_t pos_start;  // the value made (role data) or applied, read where the kernel reads it
+  int32_t stride;      // pos(i) = pos_start + i * stride
+  uint32_t role;       // PositionRole
+  uint32_t document;   // id, 0xFFFFFFFF = padding
+  uint32_t sample;     // global sample index in the step
+  float rope_base;     // 0 = not RoPE
 };
 struct SoftmaxRowRecord {  // 10 words: one continuation record
   uint64_t where;          // ring_step = part index
@@ -155,35 +155,35 @@ struct MemorySampleRecord {
   uint64_t where;
   uint32_t category;
   uint32_t reserved;
-  uint64_t bytes;          // live now
-  uint64_t peak_bytes;     // since the start
+  uint64_t bytes;       // live now
+  uint64_t peak_bytes;  // since the start
 };
-struct TrainStepRecord {   // 10 words: one continuation record
+struct TrainStepRecord {  // 10 words: one continuation record
   uint64_t where;
-  double loss_sum;         // of this rank's counted tokens (replicated over TP)
-  uint64_t valid_tokens;   // counted by this rank
-  double divisor;          // what this rank divided by
-  double loss;             // what this rank reported
-  uint64_t tokens;         // global tokens of the step
+  double loss_sum;        // of this rank's counted tokens (replicated over TP)
+  uint64_t valid_tokens;  // counted by this rank
+  double divisor;         // what this rank divided by
+  double loss;            // what this rank reported
+  uint64_t tokens;        // global tokens of the step
   double seconds;
   double grad_norm;
   double lr;
   uint64_t peak_bytes;
 };
-struct RankExitRecord {    // written by runtime/launch, not by the rank
+struct RankExitRecord {  // written by runtime/launch, not by the rank
   uint64_t rank;
-  int64_t status;          // 0 = ran to its end; > 0 exit code; -1 = stopped with the run; -2 = still blocked
-  uint64_t reason;         // interned text
-  uint64_t where;          // the last place the rank named
+  int64_t status;   // 0 = ran to its end; > 0 exit code; -1 = stopped with the run; -2 = still blocked
+  uint64_t reason;  // interned text
+  uint64_t where;   // the last place the rank named
 };
-struct RankRecord {        // identity and coordinates of the recording rank
+struct RankRecord {  // identity and coordinates of the recording rank
   uint32_t rank, world;
   uint16_t tp, cp, dp, pp;                      // coordinates
   uint16_t tp_size, cp_size, dp_size, pp_size;  // sizes
   uint64_t pid;
-  uint64_t host;           // interned
+  uint64_t host;  // interned
 };
-struct RingPlanRecord {    // how many attention steps a rank intended for one ring pass, counted as it ran
+struct RingPlanRecord {  // how many attention steps a rank intended for one ring pass, counted as it ran
   uint64_t where;
   uint32_t comm;
   uint32_t expected_steps;  // CP size
@@ -191,7 +191,7 @@ struct RingPlanRecord {    // how many attention steps a rank intended for one r
   uint32_t reserved;
 };
 struct MetaRecord {
-  uint64_t key, value;      // interned
+  uint64_t key, value;  // interned
 };
 
 enum class SoftmaxMethod : uint16_t { kLseMerge = 0, kGlobalThreeStep = 1 };

@@ -52,7 +52,7 @@ struct OpRow {
   uint64_t op = 0;
   int32_t rank = 0;
   uint32_t stream = 0;
-  uint32_t name = 0;       // into TraceView::strings
+  uint32_t name = 0;  // into TraceView::strings
   OpKind kind = OpKind::kKernel;
   OpState state = OpState::kScheduled;
   uint32_t coll = kNoRow;  // row in colls
@@ -78,15 +78,15 @@ struct CollRow {
 struct P2pRow {
   uint32_t op = kNoRow;  // row in ops
   uint32_t comm = 0;
-  int32_t peer = 0;      // group rank
+  int32_t peer = 0;  // group rank
   Direction direction = Direction::kSend;
   DType dtype = DType::kNone;
-  uint64_t seq = 0;      // among (comm, src, dst), from 0
+  uint64_t seq = 0;  // among (comm, src, dst), from 0
   uint64_t bytes = 0;
   uint64_t count = 0;
 };
 
-struct AccessRow {  // sorted by op row
+struct AccessRow {       // sorted by op row
   uint32_t op = kNoRow;  // row in ops
   uint64_t buffer = 0;
   uint64_t begin = 0, end = 0;
@@ -99,7 +99,7 @@ struct SyncRow {
   SyncKind kind = SyncKind::kRecord;
   uint64_t issue = 0;
   uint64_t event = 0;
-  uint64_t key = 0;      // the record call; on a wait 0 = never recorded
+  uint64_t key = 0;  // the record call; on a wait 0 = never recorded
   Where where;
   uint32_t name = 0;
 };
@@ -135,7 +135,7 @@ struct SoftmaxRow {
   Where where;
   uint32_t position = 0;
   int32_t head = 0;
-  int32_t kv_owner = 0;   // group rank in CP; 0xFFFF = result row
+  int32_t kv_owner = 0;  // group rank in CP; 0xFFFF = result row
   uint32_t sample = 0;
   SoftmaxMethod method = SoftmaxMethod::kLseMerge;
   int32_t parts = 0;
@@ -182,10 +182,10 @@ struct SourceRow {
 
 struct TraceView {
   std::vector<SourceRow> sources;
-  std::vector<RankRow> ranks;           // sorted by rank
+  std::vector<RankRow> ranks;  // sorted by rank
   std::vector<RankExitRow> rank_exits;
   std::vector<StreamRow> streams;
-  std::vector<CommRow> comms;           // in creation order
+  std::vector<CommRow> comms;  // in creation order
   std::vector<OpRow> ops;
   std::vector<CollRow> colls;
   std::vector<P2pRow> p2ps;
@@ -199,7 +199,7 @@ struct TraceView {
   std::vector<TrainStepRow> train_steps;
   std::vector<LostRow> lost;
   std::vector<ImportStat> import_stats;
-  std::vector<std::string> strings;     // [0] = ""
+  std::vector<std::string> strings;                   // [0] = ""
   std::unordered_map<std::string, std::string> meta;  // "world_size", "cp_layout", "outcome", ...
 
   std::string_view text(uint32_t id) const {
@@ -217,13 +217,13 @@ struct TraceView {
 namespace meta_key {
 inline constexpr const char* kOutcome = "outcome";
 inline constexpr const char* kWorldSize = "world_size";
-inline constexpr const char* kAxisOrder = "axis_order";    // "tp-cp-dp-pp"
-inline constexpr const char* kCpLayout = "cp_layout";      // contiguous | zigzag
+inline constexpr const char* kAxisOrder = "axis_order";  // "tp-cp-dp-pp"
+inline constexpr const char* kCpLayout = "cp_layout";    // contiguous | zigzag
 inline constexpr const char* kCpSize = "cp_size";
-inline constexpr const char* kSeqLength = "seq_length";    // true tokens of a sequence
+inline constexpr const char* kSeqLength = "seq_length";  // true tokens of a sequence
 inline constexpr const char* kPaddedLength = "padded_length";
 inline constexpr const char* kToolVersion = "tool_version";
-inline constexpr const char* kConfig = "config";           // the whole JobConfig as JSON
+inline constexpr const char* kConfig = "config";  // the whole JobConfig as JSON
 }  // namespace meta_key
 
 }  // namespace ringscope

@@ -19,9 +19,8 @@ struct Where {
 
   // step 24 bits | layer 12 | microbatch 12 | ring_step 12 | pass 4; all ones = unknown.
   uint64_t pack() const {
-    return (uint64_t(step) & 0xFFFFFF) << 40 | (uint64_t(layer) & 0xFFF) << 28 |
-           (uint64_t(microbatch) & 0xFFF) << 16 | (uint64_t(ring_step) & 0xFFF) << 4 |
-           (uint64_t(pass) & 0xF);
+    return (uint64_t(step) & 0xFFFFFF) << 40 | (uint64_t(layer) & 0xFFF) << 28 | (uint64_t(microbatch) & 0xFFF) << 16 |
+           (uint64_t(ring_step) & 0xFFF) << 4 | (uint64_t(pass) & 0xF);
   }
   static Where unpack(uint64_t word) {
     auto field = [&](int shift, uint64_t mask) -> int32_t {

@@ -44,10 +44,8 @@ NamesWriter* NamesWriter::create(const std::string& dir, uint64_t token, int* er
   *error = posix_fallocate(writer->fd_, 0, off_t(kSpoolHeaderBytes));
   if (*error == 0) {
     void* map = mmap(nullptr, kSpoolHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, writer->fd_, 0);
-    if (map == MAP_FAILED)
-      *error = errno;
-    else
-      writer->header_ = static_cast<NamesHeader*>(map);
+    if (map == MAP_FAILED) *error = errno;
+    else writer->header_ = static_cast<NamesHeader*>(map);
   }
   if (*error != 0) {
     unlink(unfinished.c_str());

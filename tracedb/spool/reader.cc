@@ -243,8 +243,8 @@ ClockLine::ClockLine(std::vector<Sample> samples, double ticks_per_ns)
   std::erase_if(samples, [](const Sample& s) { return !plausible(s); });
   std::sort(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) { return a.ticks < b.ticks; });
   for (const Sample& s : samples) {
-    const bool far = knots_.empty() || (s.ticks > knots_.back().ticks &&
-                                        s.monotonic_ns - knots_.back().monotonic_ns >= kShortestPieceNs);
+    const bool far = knots_.empty() ||
+                     (s.ticks > knots_.back().ticks && s.monotonic_ns - knots_.back().monotonic_ns >= kShortestPieceNs);
     if (far) knots_.push_back(s);
   }
 }
@@ -253,8 +253,8 @@ int64_t ClockLine::to_ns(uint64_t ticks) const {
   if (ticks == 0 || knots_.empty()) return 0;
   const int64_t epoch = knots_.front().realtime_ns - knots_.front().monotonic_ns;
   // The piece that holds it; before the first and behind the last the nearest piece is carried on.
-  const auto next = std::upper_bound(knots_.begin(), knots_.end(), ticks,
-                                     [](uint64_t t, const Sample& s) { return t < s.ticks; });
+  const auto next =
+      std::upper_bound(knots_.begin(), knots_.end(), ticks, [](uint64_t t, const Sample& s) { return t < s.ticks; });
   size_t piece = next == knots_.begin() ? 0 : size_t(next - knots_.begin()) - 1;
   double ns_per_tick = 1 / ticks_per_ns_;
   if (knots_.size() > 1) {
@@ -280,7 +280,8 @@ Result<ProcessNames> read_names(const std::string& path) {
   if (m->bytes < kSpoolHeaderBytes) return fail("too short for a names file (truncated?)");
   const auto& h = *reinterpret_cast<const NamesHeader*>(base);
   if (h.magic != kNamesMagic) return fail("not a names file");
-  if (h.version > kSpoolVersion) return fail("spool version " + std::to_string(h.version) + " is newer than this version reads");
+  if (h.version > kSpoolVersion)
+    return fail("spool version " + std::to_string(h.version) + " is newer than this version reads");
   ProcessNames names;
   names.token = h.token;
   names.pid = int(h.pid);
@@ -360,20 +361,14 @@ Result<SpoolContents> read_spool(const std::string& dir) {
   contents.unfinished = listing.unfinished;
   auto newer = [](const Error& e) { return e.message.find("is newer than this version") != std::string::npos; };
   for (const std::string& path : listing.names) {
-    if (auto names = read_names(path))
-      contents.processes.push_back(std::move(*names));
-    else if (newer(names.error()))
-      return tl::unexpected(names.error());
-    else
-      contents.unreadable.push_back({path, names.error().message});
+    if (auto names = read_names(path)) contents.processes.push_back(std::move(*names));
+    else if (newer(names.error())) return tl::unexpected(names.error());
+    else contents.unreadable.push_back({path, names.error().message});
   }
   for (const std::string& path : listing.rings) {
-    if (auto ring = RingReader::open(path))
-      contents.rings.push_back(std::move(*ring));
-    else if (newer(ring.error()))
-      return tl::unexpected(ring.error());
-    else
-      contents.unreadable.push_back({path, ring.error().message});
+    if (auto ring = RingReader::open(path)) contents.rings.push_back(std::move(*ring));
+    else if (newer(ring.error())) return tl::unexpected(ring.error());
+    else contents.unreadable.push_back({path, ring.error().message});
   }
   std::sort(contents.rings.begin(), contents.rings.end(), [](const RingReader& a, const RingReader& b) {
     return std::make_tuple(a.rank(), a.start_ns(), a.ring_id()) < std::make_tuple(b.rank(), b.start_ns(), b.ring_id());

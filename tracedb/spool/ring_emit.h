@@ -11,7 +11,8 @@ namespace ringscope {
 
 inline uint64_t read_ticks(TickKind kind) {
 #if defined(__x86_64__)
-  if (kind == TickKind::kTsc) [[likely]] return __rdtsc();
+  if (kind == TickKind::kTsc) [[likely]]
+    return __rdtsc();
 #endif
   (void)kind;
   timespec now{};

@@ -42,22 +42,22 @@ struct ClockSample {
 struct RingHeader {
   uint64_t magic;
   uint32_t version, record_bytes;
-  uint64_t capacity;        // records, a power of two
-  uint32_t ring_id;         // unique in the folder; upper bits of op ids
+  uint64_t capacity;  // records, a power of two
+  uint32_t ring_id;   // unique in the folder; upper bits of op ids
   SpoolMode mode;
   int32_t rank, pid, tid;
   TickKind tick_kind;
   double ticks_per_ns;
-  uint64_t process_token;   // names the process-<token>.names file
+  uint64_t process_token;  // names the process-<token>.names file
   char host[64];
   char boot_id[40];
   char thread_name[64];
 
-  std::atomic<uint64_t> emits;        // attempts, dropped ones included
-  std::atomic<uint64_t> head;         // records published
-  std::atomic<uint64_t> tail;         // records that the segment file holds
-  std::atomic<uint64_t> dropped;      // groups dropped because the ring was full
-  std::atomic<uint64_t> reentered;    // groups refused inside a probe (signal handler)
+  std::atomic<uint64_t> emits;      // attempts, dropped ones included
+  std::atomic<uint64_t> head;       // records published
+  std::atomic<uint64_t> tail;       // records that the segment file holds
+  std::atomic<uint64_t> dropped;    // groups dropped because the ring was full
+  std::atomic<uint64_t> reentered;  // groups refused inside a probe (signal handler)
   std::atomic<uint64_t> first_drop_ticks, last_drop_ticks;
   std::atomic<uint64_t> clean;        // 1 = closed in order
   std::atomic<uint64_t> clock_count;  // samples taken so far that stay valid
@@ -69,8 +69,8 @@ struct NamesHeader {
   uint64_t magic;
   uint32_t version, pid;
   uint64_t token;
-  std::atomic<uint64_t> unringed;     // groups lost by threads that could not get a ring
-  std::atomic<uint64_t> names_lost;   // names that could not be written
+  std::atomic<uint64_t> unringed;    // groups lost by threads that could not get a ring
+  std::atomic<uint64_t> names_lost;  // names that could not be written
 };
 
 struct Slot {
@@ -87,7 +87,7 @@ struct RingOptions {
   int rank = -1;
   std::string thread_name;
   uint64_t process_token = 0;
-  uint32_t first_id = 1;     // ids are tried from here
+  uint32_t first_id = 1;  // ids are tried from here
   TickKind tick_kind = TickKind::kMonotonic;
   double ticks_per_ns = 1;
 };
@@ -102,8 +102,7 @@ class Ring {
   Ring& operator=(const Ring&) = delete;
 
   // Writes one group; false = dropped and counted. No lock, no allocation, no system call.
-  inline bool emit(uint64_t ticks, uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t* payload,
-                   int n_words);
+  inline bool emit(uint64_t ticks, uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t* payload, int n_words);
   // Stream mode: appends what is published to the segment file. 0 or an errno; *moved = records appended.
   int drain(uint64_t* moved);
   void sample_clock();
@@ -166,7 +165,10 @@ double measure_ticks_per_ns(TickKind kind);  // takes about a millisecond for th
 // about the rate than the calibration does). All rings of a process share one, so that their order agrees.
 class ClockLine {
  public:
-  struct Sample { int64_t realtime_ns, monotonic_ns; uint64_t ticks; };
+  struct Sample {
+    int64_t realtime_ns, monotonic_ns;
+    uint64_t ticks;
+  };
   static constexpr int64_t kShortestPieceNs = 100'000'000;
   ClockLine(std::vector<Sample> samples, double ticks_per_ns);
   int64_t to_ns(uint64_t ticks) const;  // 0 for 0, and without any sample
@@ -177,9 +179,9 @@ class ClockLine {
 };
 
 struct RingLoss {
-  uint64_t recovered = 0;   // groups
-  uint64_t lost = 0;        // groups overwritten, dropped or refused
-  uint64_t torn = 0;        // groups of which a part is missing
+  uint64_t recovered = 0;                    // groups
+  uint64_t lost = 0;                         // groups overwritten, dropped or refused
+  uint64_t torn = 0;                         // groups of which a part is missing
   uint64_t first_ticks = 0, last_ticks = 0;  // of drops, 0 = unknown
 };
 
@@ -235,7 +237,7 @@ class RingReader {
  private:
   RingReader() = default;
   void read_header(const RingHeader&);
-  void settle();            // finds the valid range and counts losses
+  void settle();                           // finds the valid range and counts losses
   const uint64_t* at(uint64_t seq) const;  // nullptr: not there
   bool group_at(uint64_t seq, Group& group) const;
   // The first sequence number from `seq` on that a file can hold: between the end of the segment and the start
@@ -270,11 +272,13 @@ struct ProcessNames {
 };
 
 struct SpoolContents {
-  std::vector<RingReader> rings;        // by (rank, start, id)
+  std::vector<RingReader> rings;  // by (rank, start, id)
   std::vector<ProcessNames> processes;
-  struct Bad { std::string path, why; };
-  std::vector<Bad> unreadable;          // files that belong to the spool and cannot be read
-  int unfinished = 0;                   // files whose creation was interrupted: they never held a record
+  struct Bad {
+    std::string path, why;
+  };
+  std::vector<Bad> unreadable;  // files that belong to the spool and cannot be read
+  int unfinished = 0;           // files whose creation was interrupted: they never held a record
 };
 
 bool is_spool(const std::string& dir);

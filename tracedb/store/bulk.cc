@@ -74,12 +74,30 @@ int row_id(sqlite3_vtab_cursor* cursor, sqlite3_int64* id) {
   return SQLITE_OK;
 }
 
-const sqlite3_module kModule = {
-    .iVersion = 0, .xCreate = nullptr, .xConnect = connect, .xBestIndex = best_index, .xDisconnect = disconnect,
-    .xDestroy = disconnect, .xOpen = open_cursor, .xClose = close_cursor, .xFilter = filter, .xNext = next,
-    .xEof = eof, .xColumn = column, .xRowid = row_id, .xUpdate = nullptr, .xBegin = nullptr, .xSync = nullptr,
-    .xCommit = nullptr, .xRollback = nullptr, .xFindFunction = nullptr, .xRename = nullptr, .xSavepoint = nullptr,
-    .xRelease = nullptr, .xRollbackTo = nullptr, .xShadowName = nullptr};
+const sqlite3_module kModule = {.iVersion = 0,
+                                .xCreate = nullptr,
+                                .xConnect = connect,
+                                .xBestIndex = best_index,
+                                .xDisconnect = disconnect,
+                                .xDestroy = disconnect,
+                                .xOpen = open_cursor,
+                                .xClose = close_cursor,
+                                .xFilter = filter,
+                                .xNext = next,
+                                .xEof = eof,
+                                .xColumn = column,
+                                .xRowid = row_id,
+                                .xUpdate = nullptr,
+                                .xBegin = nullptr,
+                                .xSync = nullptr,
+                                .xCommit = nullptr,
+                                .xRollback = nullptr,
+                                .xFindFunction = nullptr,
+                                .xRename = nullptr,
+                                .xSavepoint = nullptr,
+                                .xRelease = nullptr,
+                                .xRollbackTo = nullptr,
+                                .xShadowName = nullptr};
 
 }  // namespace
 

@@ -25,9 +25,12 @@ Status restore_order(Store& store, const std::string& table) {
     if (auto ok = s.status(store.path()); !ok) return ok;
   }
   if (in_order) return {};
-  return store.exec("CREATE TEMP TABLE in_order AS SELECT * FROM " + table + " ORDER BY rank, issue, id;"
+  return store.exec("CREATE TEMP TABLE in_order AS SELECT * FROM " + table +
+                    " ORDER BY rank, issue, id;"
                     "UPDATE in_order SET id = rowid;"
-                    "DELETE FROM " + table + ";INSERT INTO " + table + " SELECT * FROM in_order ORDER BY rowid;"
+                    "DELETE FROM " +
+                    table + ";INSERT INTO " + table +
+                    " SELECT * FROM in_order ORDER BY rowid;"
                     "DROP TABLE in_order;");
 }
 
@@ -93,8 +96,9 @@ Status Store::finish() {
       return ok;
     }
   }
-  for (const char* sql : {kSchema_indexes, "CREATE INDEX IF NOT EXISTS temp_ring_plan ON ring_plan (rank, step, layer);",
-                          kMatch, kSyncFrom, kRingSteps, "DROP INDEX temp_ring_plan;", "ANALYZE;"}) {
+  for (const char* sql :
+       {kSchema_indexes, "CREATE INDEX IF NOT EXISTS temp_ring_plan ON ring_plan (rank, step, layer);", kMatch,
+        kSyncFrom, kRingSteps, "DROP INDEX temp_ring_plan;", "ANALYZE;"}) {
     if (auto ok = exec(sql); !ok) {
       rollback();
       return ok;

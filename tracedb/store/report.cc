@@ -18,7 +18,9 @@ void add_where(std::vector<Cell>& values, const Where& w) {
 Status save_finding(Store& store, const Finding& f, int64_t id) {
   std::vector<Cell> values;
   auto add = [&](auto value) { values.emplace_back(std::move(value)); };
-  auto add_or_null = [&](const auto& value) { value ? (void)values.emplace_back(*value) : (void)values.emplace_back(); };
+  auto add_or_null = [&](const auto& value) {
+    value ? (void)values.emplace_back(*value) : (void)values.emplace_back();
+  };
   add(id);
   add(f.id);
   add(int64_t(f.root));
@@ -34,7 +36,8 @@ Status save_finding(Store& store, const Finding& f, int64_t id) {
   add_where(values, f.where);
   for (const std::string* text : {&f.sentence, &f.fix, &f.would_raise_confidence}) add(*text);
   add(f.first_ns);
-  if (auto ok = store.run("INSERT INTO finding VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", values); !ok) return ok;
+  if (auto ok = store.run("INSERT INTO finding VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", values); !ok)
+    return ok;
   for (size_t n = 0; n < f.evidence.size(); ++n) {
     const Evidence& e = f.evidence[n];
     const Cell row[] = {id, int64_t(n), int64_t(e.source), e.table, e.row, e.text};

@@ -59,9 +59,10 @@ std::string enum_words() {
   add_words<PositionRole>(sql, "position_role", 4);
   for (int i = 1; i <= 4; ++i)
     sql += "INSERT INTO enum_name VALUES('access_mode'," + std::to_string(i) + ",'" + name(AccessMode(i)) + "');";
-  sql += "INSERT INTO enum_name VALUES('direction',0,'send'),('direction',1,'recv'),"
-         "('sync_kind',0,'record'),('sync_kind',1,'wait'),('sync_kind',2,'host_sync'),"
-         "('pass',0,'forward'),('pass',1,'backward'),('pass',2,'optimizer');";
+  sql +=
+      "INSERT INTO enum_name VALUES('direction',0,'send'),('direction',1,'recv'),"
+      "('sync_kind',0,'record'),('sync_kind',1,'wait'),('sync_kind',2,'host_sync'),"
+      "('pass',0,'forward'),('pass',1,'backward'),('pass',2,'optimizer');";
   return sql;
 }
 
@@ -112,11 +113,13 @@ Result<Store> Store::create(const std::string& path) {
   Store store;
   store.impl_->path = path;
   sqlite3*& db = store.impl_->db;
-  if (sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr) != SQLITE_OK)
+  if (sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr) !=
+      SQLITE_OK)
     return tl::unexpected(sqlite_error(path, db));
   // Page size before the first write; EXCLUSIVE keeps the WAL index out of shared memory.
-  std::string setup = "PRAGMA page_size=32768;PRAGMA locking_mode=EXCLUSIVE;PRAGMA journal_mode=WAL;"
-                      "PRAGMA synchronous=NORMAL;PRAGMA cache_size=-65536;PRAGMA temp_store=MEMORY;BEGIN;";
+  std::string setup =
+      "PRAGMA page_size=32768;PRAGMA locking_mode=EXCLUSIVE;PRAGMA journal_mode=WAL;"
+      "PRAGMA synchronous=NORMAL;PRAGMA cache_size=-65536;PRAGMA temp_store=MEMORY;BEGIN;";
   setup += "PRAGMA application_id=" + std::to_string(kApplicationId) + ";";
   setup += "PRAGMA user_version=" + std::to_string(kSchemaVersion) + ";";
   setup += kSchema_tables;
@@ -158,9 +161,10 @@ namespace {
 
 int only_reading(void*, int action, const char*, const char* function, const char*, const char*) {
   switch (action) {
-    case SQLITE_SELECT: case SQLITE_READ: case SQLITE_RECURSIVE: return SQLITE_OK;
-    case SQLITE_FUNCTION:
-      return function && std::strcmp(function, "load_extension") == 0 ? SQLITE_DENY : SQLITE_OK;
+    case SQLITE_SELECT:
+    case SQLITE_READ:
+    case SQLITE_RECURSIVE: return SQLITE_OK;
+    case SQLITE_FUNCTION: return function && std::strcmp(function, "load_extension") == 0 ? SQLITE_DENY : SQLITE_OK;
     default: return SQLITE_DENY;
   }
 }

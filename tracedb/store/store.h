@@ -24,8 +24,8 @@ struct sqlite3;
 
 namespace ringscope {
 
-inline constexpr int kSchemaVersion = 1;             // PRAGMA user_version
-inline constexpr int kApplicationId = 0x52536370;    // "RScp", PRAGMA application_id
+inline constexpr int kSchemaVersion = 1;           // PRAGMA user_version
+inline constexpr int kApplicationId = 0x52536370;  // "RScp", PRAGMA application_id
 
 using Cell = std::variant<std::monostate, int64_t, double, std::string>;  // NULL, INTEGER, REAL, TEXT or BLOB
 std::string to_text(const Cell&);                                         // NULL prints as ""

@@ -66,7 +66,9 @@ class ViewReader {
       view_.lost.push_back({int32_t(s.integer(0)), s.text(1), uint64_t(s.integer(2)), uint64_t(s.integer(3))});
     });
     each("SELECT name, severity, sum(count), max(help) FROM import_stats GROUP BY name, severity ORDER BY name",
-         [&](Statement& s) { view_.import_stats.push_back({s.text(0), s.text(1), s.integer(2), s.text(3)}); });
+         [&](Statement& s) {
+           view_.import_stats.push_back({s.text(0), s.text(1), s.integer(2), s.text(3)});
+         });
   }
 
   void read_comms() {
@@ -107,14 +109,21 @@ class ViewReader {
            view_.ops.push_back(row);
          });
     each("SELECT op_id, comm, func, dtype, redop, root, seq, count FROM coll ORDER BY id", [&](Statement& s) {
-      CollRow row{op_row(uint64_t(s.integer(0))), uint32_t(s.integer(1)), CollFunc(s.integer(2)), DType(s.integer(3)),
-                  RedOp(s.integer(4)), int32_t(s.integer(5)), uint64_t(s.integer(6)), uint64_t(s.integer(7))};
+      CollRow row{op_row(uint64_t(s.integer(0))),
+                  uint32_t(s.integer(1)),
+                  CollFunc(s.integer(2)),
+                  DType(s.integer(3)),
+                  RedOp(s.integer(4)),
+                  int32_t(s.integer(5)),
+                  uint64_t(s.integer(6)),
+                  uint64_t(s.integer(7))};
       if (row.op != kNoRow) view_.ops[row.op].coll = uint32_t(view_.colls.size());
       view_.colls.push_back(row);
     });
     each("SELECT op_id, comm, peer, direction, dtype, seq, bytes, count FROM p2p ORDER BY id", [&](Statement& s) {
-      P2pRow row{op_row(uint64_t(s.integer(0))), uint32_t(s.integer(1)), int32_t(s.integer(2)), Direction(s.integer(3)),
-                 DType(s.integer(4)), uint64_t(s.integer(5)), uint64_t(s.integer(6)), uint64_t(s.integer(7))};
+      P2pRow row{op_row(uint64_t(s.integer(0))), uint32_t(s.integer(1)), int32_t(s.integer(2)),
+                 Direction(s.integer(3)),        DType(s.integer(4)),    uint64_t(s.integer(5)),
+                 uint64_t(s.integer(6)),         uint64_t(s.integer(7))};
       if (row.op != kNoRow) view_.ops[row.op].p2p = uint32_t(view_.p2ps.size());
       view_.p2ps.push_back(row);
     });
@@ -135,8 +144,8 @@ class ViewReader {
                                MemCategory(s.integer(3)), std::string(view_.text(uint32_t(s.integer(4))))});
     });
     each(with_where("rank,comm,expected_steps,run_steps", "ring_plan"), [&](Statement& s) {
-      view_.ring_plans.push_back({int32_t(s.integer(0)), uint32_t(s.integer(1)), s.where(4), uint32_t(s.integer(2)),
-                                  uint32_t(s.integer(3))});
+      view_.ring_plans.push_back(
+          {int32_t(s.integer(0)), uint32_t(s.integer(1)), s.where(4), uint32_t(s.integer(2)), uint32_t(s.integer(3))});
     });
   }
 
@@ -162,8 +171,8 @@ class ViewReader {
     });
     each(with_where("rank,loss_sum,valid_tokens,divisor,loss,tokens,seconds,grad_norm,lr,peak_bytes", "train_step"),
          [&](Statement& s) {
-           view_.train_steps.push_back({int32_t(s.integer(0)), s.where(10), s.real(1), uint64_t(s.integer(2)), s.real(3),
-                                        s.real(4), uint64_t(s.integer(5)), s.real(6), s.real(7), s.real(8),
+           view_.train_steps.push_back({int32_t(s.integer(0)), s.where(10), s.real(1), uint64_t(s.integer(2)),
+                                        s.real(3), s.real(4), uint64_t(s.integer(5)), s.real(6), s.real(7), s.real(8),
                                         uint64_t(s.integer(9))});
          });
   }

@@ -1,16 +1,16 @@
 #include "tracedb/tensorfile/safetensors.h"
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <cmath>
-#include <fcntl.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <unistd.h>
 
 namespace ringscope {
 namespace {
@@ -25,7 +25,9 @@ struct TypeName {
 constexpr TypeName kTypes[] = {{"F32", DType::kF32}, {"F64", DType::kF64}, {"BF16", DType::kBF16},
                                {"I32", DType::kI32}, {"I64", DType::kI64}, {"U8", DType::kU8}};
 
-tl::unexpected<Error> bad(const std::string& path, const std::string& what) { return data_error("'" + path + "': " + what); }
+tl::unexpected<Error> bad(const std::string& path, const std::string& what) {
+  return data_error("'" + path + "': " + what);
+}
 
 template <class T, class Out>
 void widen(const char* data, int64_t count, std::vector<Out>& out) {
@@ -121,20 +123,21 @@ Result<FileTensors> read_safetensors(const std::string& path) {
     entries.push_back(std::move(*entry));
   }
   // An empty tensor begins where its neighbour does, and comes before it.
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
-  });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
   FileTensors out;
   uint64_t last_end = 0;
   for (Entry& entry : entries) {
     if (entry.begin < last_end) return bad(path, "tensor '" + entry.name + "' overlaps another");
     if (entry.begin > last_end)
-      return bad(path, std::to_string(entry.begin - last_end) + " bytes before tensor '" + entry.name + "' belong to none");
+      return bad(path,
+                 std::to_string(entry.begin - last_end) + " bytes before tensor '" + entry.name + "' belong to none");
     last_end = entry.end;
     read_values(data.data() + entry.begin, entry.count, entry.tensor);
     out.emplace(std::move(entry.name), std::move(entry.tensor));
   }
-  if (last_end != data.size()) return bad(path, std::to_string(data.size() - last_end) + " bytes at the end belong to no tensor");
+  if (last_end != data.size())
+    return bad(path, std::to_string(data.size() - last_end) + " bytes at the end belong to no tensor");
   return out;
 }
 
@@ -194,7 +197,8 @@ Status write_safetensors(const std::string& path, const FileTensors& tensors) {
   for (const auto& [name, tensor] : tensors) {
     const size_t begin = data.size();
     append_values(tensor, data);
-    header[name] = {{"dtype", type_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
+    header[name] = {
+        {"dtype", type_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');

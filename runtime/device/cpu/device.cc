@@ -56,7 +56,8 @@ Stream& Device::create_stream(const char* name) {
   stream.name_ = name;
   emit(RecordKind::kStream, StreamRecord{intern(name)}, stream.id_);
   const std::string role = "rank" + std::to_string(rank_) + "." + name;
-  sched_.spawn(role, [this, state = stream.state_, id = stream.id_, role] { worker(*state, id, role); }, true);
+  sched_.spawn(
+      role, [this, state = stream.state_, id = stream.id_, role] { worker(*state, id, role); }, true);
   return stream;
 }
 
@@ -67,14 +68,13 @@ void Device::worker(Stream::State& state, int stream_id, std::string name) {
   const uint16_t lane = uint16_t(stream_id);
   for (;;) {
     StreamOp* op = nullptr;
-    const bool more = sched_.block_until(
-        state.channel,
-        [&] {
-          if (!state.alive) return true;
-          if (!state.queue.empty()) op = &state.queue.front();
-          return op != nullptr;
-        },
-        {"a worker without work", true});
+    const bool more = sched_.block_until(state.channel,
+                                         [&] {
+                                           if (!state.alive) return true;
+                                           if (!state.queue.empty()) op = &state.queue.front();
+                                           return op != nullptr;
+                                         },
+                                         {"a worker without work", true});
     if (!more || op == nullptr) break;
     sched_.yield();
     if (sched_.stopped()) break;
@@ -218,19 +218,18 @@ void Device::record(Event& event, Stream& stream) {
 
 void Device::wait(Stream& stream, const Event& event) {
   emit_sync(SyncKind::kWait, stream.id_, event.id_, event.key_, event.name_);
-  if (!event.recorded()) return;  // a no-op, as in CUDA
+  if (!event.recorded()) return;         // a no-op, as in CUDA
   if (event.stream_ == &stream) return;  // already in order
   StreamOp marker;
   marker.counts_as_kernel = false;
   marker.run = [this, other = event.stream_->state_, position = event.position_] {
     bool reached = false;
-    return sched_.block_until(
-               other->channel,
-               [&] {
-                 reached = other->done >= position;
-                 return reached || !other->alive;
-               },
-               {"an event"}) &&
+    return sched_.block_until(other->channel,
+                              [&] {
+                                reached = other->done >= position;
+                                return reached || !other->alive;
+                              },
+                              {"an event"}) &&
            reached;
   };
   push(stream, std::move(marker));
@@ -240,13 +239,12 @@ bool Device::synchronize(Stream& stream) {
   emit_sync(SyncKind::kHostSync, stream.id_, 0, 0, stream.name_);
   Stream::State& state = *stream.state_;
   bool drained = false;
-  const bool held = sched_.block_until(
-      state.channel,
-      [&] {
-        drained = state.done >= state.enqueued;
-        return drained || !state.alive;
-      },
-      {"a stream to drain"});
+  const bool held = sched_.block_until(state.channel,
+                                       [&] {
+                                         drained = state.done >= state.enqueued;
+                                         return drained || !state.alive;
+                                       },
+                                       {"a stream to drain"});
   if (!held || !drained) return false;
   for (auto& any : streams_) retire(*any);
   return true;
@@ -275,8 +273,7 @@ std::vector<double> Device::read_back(Stream& stream, const Tensor& t, const cha
 }
 
 void Device::kill_workers() {
-  for (auto& stream : streams_)
-    sched_.update(stream->state_->channel, [&] { stream->state_->alive = false; });
+  for (auto& stream : streams_) sched_.update(stream->state_->channel, [&] { stream->state_->alive = false; });
 }
 
 }  // namespace ringscope

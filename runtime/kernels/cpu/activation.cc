@@ -37,8 +37,7 @@ void swiglu(Device& device, Stream& stream, const Tensor& gate_up, const Tensor&
   });
 }
 
-void swiglu_backward(Device& device, Stream& stream, const Tensor& gate_up, const Tensor& dy,
-                     const Tensor& d_gate_up) {
+void swiglu_backward(Device& device, Stream& stream, const Tensor& gate_up, const Tensor& dy, const Tensor& d_gate_up) {
   device.launch(stream, "swiglu_backward", {gate_up, dy}, {d_gate_up}, [=] {
     by_type(dy.dtype(), [&](auto zero) {
       using T = decltype(zero);

@@ -97,8 +97,8 @@ void score_max(Device& device, Stream& stream, const Tensor& q, const Tensor& kv
 }
 
 void exp_sum(Device& device, Stream& stream, const Tensor& q, const Tensor& kv, const TokenInfo& qi,
-             const TokenInfo& ki, double scale, const AttentionDropout& dropout, const Tensor& m,
-             const Tensor& u, const Tensor& z) {
+             const TokenInfo& ki, double scale, const AttentionDropout& dropout, const Tensor& m, const Tensor& u,
+             const Tensor& z) {
   const auto reads = with_dropout({q, kv, qi.row, qi.document, ki.row, ki.document, m}, dropout);
   const Tensor writes[] = {u, z};
   device.launch(stream, "exp_sum", reads, writes, [=] {
@@ -121,8 +121,7 @@ void attention_delta(Device& device, Stream& stream, const Tensor& o, const Tens
       const int64_t dim = o.dim(2);
       for (int64_t i = 0, n = d.count(); i < n; ++i) {
         double sum = 0;
-        for (int64_t x = 0; x < dim; ++x)
-          sum += double(o.data<T>()[i * dim + x]) * d_o.data<T>()[i * dim + x];
+        for (int64_t x = 0; x < dim; ++x) sum += double(o.data<T>()[i * dim + x]) * d_o.data<T>()[i * dim + x];
         d.data<double>()[i] = sum;
       }
     });
@@ -130,10 +129,9 @@ void attention_delta(Device& device, Stream& stream, const Tensor& o, const Tens
 }
 
 void flash_backward(Device& device, Stream& stream, const Tensor& q, const Tensor& kv, const Tensor& d_o,
-                    const Tensor& lse, const Tensor& d, const TokenInfo& qi, const TokenInfo& ki,
-                    double scale, const AttentionDropout& dropout, const Tensor& dq, const Tensor& dkv) {
-  const auto reads =
-      with_dropout({q, kv, d_o, lse, d, qi.row, qi.document, ki.row, ki.document, dq, dkv}, dropout);
+                    const Tensor& lse, const Tensor& d, const TokenInfo& qi, const TokenInfo& ki, double scale,
+                    const AttentionDropout& dropout, const Tensor& dq, const Tensor& dkv) {
+  const auto reads = with_dropout({q, kv, d_o, lse, d, qi.row, qi.document, ki.row, ki.document, dq, dkv}, dropout);
   const Tensor writes[] = {dq, dkv};
   device.launch(stream, "flash_backward", reads, writes, [=] {
     by_type(q.dtype(), [&](auto zero) {
@@ -146,8 +144,7 @@ void flash_backward(Device& device, Stream& stream, const Tensor& q, const Tenso
       f.delta = d.data<double>();
       f.q_row = shape.q_row, f.q_document = shape.q_document;
       f.k_row = shape.k_row, f.k_document = shape.k_document;
-      f.batch = shape.batch, f.tq = shape.tq, f.tk = shape.tk, f.hq = shape.hq, f.hk = shape.hk,
-      f.d = shape.d;
+      f.batch = shape.batch, f.tq = shape.tq, f.tk = shape.tk, f.hq = shape.hq, f.hk = shape.hk, f.d = shape.d;
       f.scale = scale;
       f.dropout = flash_dropout(dropout);
       f.dq = dq.data<T>();
@@ -186,8 +183,7 @@ void softmax_normalise(Device& device, Stream& stream, const Tensor& u, const Te
       for (int64_t i = 0, n = z.count(); i < n; ++i) {
         const double sum = z.data<double>()[i], top = m.data<double>()[i];
         const bool empty = sum == 0 || (std::isinf(top) && top < 0);
-        for (int64_t x = 0; x < d; ++x)
-          o.data<T>()[i * d + x] = empty ? T(0) : T(u.data<T>()[i * d + x] / sum);
+        for (int64_t x = 0; x < d; ++x) o.data<T>()[i * d + x] = empty ? T(0) : T(u.data<T>()[i * d + x] / sum);
         lse.data<double>()[i] = empty ? -INFINITY : top + std::log(sum);
       }
     });

@@ -10,10 +10,8 @@ namespace ringscope::kernels {
 template <class F>
 void by_type(DType type, F&& f) {
   RS_CHECK(type == DType::kF32 || type == DType::kF64, "kernels compute in fp32 or fp64");
-  if (type == DType::kF32)
-    f(float{});
-  else
-    f(double{});
+  if (type == DType::kF32) f(float{});
+  else f(double{});
 }
 
 }  // namespace ringscope::kernels

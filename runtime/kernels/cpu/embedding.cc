@@ -23,8 +23,8 @@ void embedding(Device& device, Stream& stream, const Tensor& tokens, const Tenso
   });
 }
 
-void embedding_backward(Device& device, Stream& stream, const Tensor& tokens, const Tensor& dy,
-                        int64_t first_row, const Tensor& dtable) {
+void embedding_backward(Device& device, Stream& stream, const Tensor& tokens, const Tensor& dy, int64_t first_row,
+                        const Tensor& dtable) {
   device.launch(stream, "embedding_backward", {tokens, dy, dtable}, {dtable}, [=] {
     by_type(dy.dtype(), [&](auto zero) {
       using T = decltype(zero);
@@ -73,8 +73,7 @@ namespace {
 struct Rotation {
   std::vector<double> inverse_frequency;
   Rotation(double base, int64_t d) {
-    for (int64_t i = 0; i < d / 2; ++i)
-      inverse_frequency.push_back(std::pow(base, -2.0 * double(i) / double(d)));
+    for (int64_t i = 0; i < d / 2; ++i) inverse_frequency.push_back(std::pow(base, -2.0 * double(i) / double(d)));
   }
   // sign +1 rotates, -1 rotates back; every head of the token at once.
   template <class T>
@@ -94,8 +93,8 @@ struct Rotation {
 
 }  // namespace
 
-void split_qkv(Device& device, Stream& stream, const Tensor& qkv, int64_t heads_q, int64_t heads_kv,
-               double rope_base, const Tensor& position, const Tensor& q, const Tensor& kv) {
+void split_qkv(Device& device, Stream& stream, const Tensor& qkv, int64_t heads_q, int64_t heads_kv, double rope_base,
+               const Tensor& position, const Tensor& q, const Tensor& kv) {
   device.launch(stream, "split_qkv", {qkv, position}, {q, kv}, [=] {
     by_type(q.dtype(), [&](auto zero) {
       using T = decltype(zero);

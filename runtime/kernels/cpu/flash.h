@@ -50,9 +50,7 @@ struct Backward {
 // Scratch: elements of T, 64-byte aligned, given by the caller; linear in the tokens of one sample. `static`:
 // a copy compiled for one instruction set must not be the one that the linker picks for all.
 static inline int64_t padded_dim(int64_t d) { return (d + 15) / 16 * 16; }
-static inline int64_t packed_elements(int64_t tk, int64_t d) {
-  return (tk + 63) / 64 * 64 * (d + padded_dim(d));
-}
+static inline int64_t packed_elements(int64_t tk, int64_t d) { return (tk + 63) / 64 * 64 * (d + padded_dim(d)); }
 static inline int64_t scratch_elements(int64_t tk, int64_t d) {
   return packed_elements(tk, d) + 64 * 64 * 4 + 64 * padded_dim(d) * 10;
 }

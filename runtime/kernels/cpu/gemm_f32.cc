@@ -12,8 +12,8 @@ void gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a,
   // Ranks are threads already: a team per call would oversubscribe the cores and change the order of sums.
   static thread_local const bool one_thread = (omp_set_num_threads(1), true);
   (void)one_thread;
-  const dnnl_status_t status = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb,
-                                          accumulate ? 1.0f : 0.0f, c, n);
+  const dnnl_status_t status =
+      dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb, accumulate ? 1.0f : 0.0f, c, n);
   RS_CHECK(status == dnnl_success, "oneDNN refused a matrix product");
 }
 

@@ -11,28 +11,25 @@ void run_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float* a,
               int64_t ldb, float* c, bool add) {
   cpu::gemm_f32(ta, tb, m, n, k, a, lda, b, ldb, c, add);
 }
-void run_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const double* a, int64_t lda,
-              const double* b, int64_t ldb, double* c, bool add) {
+void run_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const double* a, int64_t lda, const double* b,
+              int64_t ldb, double* c, bool add) {
   cpu::gemm_f64(ta, tb, m, n, k, a, lda, b, ldb, c, add);
 }
 }  // namespace
 
-void gemm(Device& device, Stream& stream, const char* name, const Tensor& a, bool ta, const Tensor& b,
-          bool tb, const Tensor& c, bool accumulate) {
+void gemm(Device& device, Stream& stream, const char* name, const Tensor& a, bool ta, const Tensor& b, bool tb,
+          const Tensor& c, bool accumulate) {
   const int64_t m = c.dim(0), n = c.dim(1), k = ta ? a.dim(0) : a.dim(1);
-  RS_CHECK(
-      (ta ? a.dim(1) : a.dim(0)) == m && (tb ? b.dim(0) : b.dim(1)) == n && (tb ? b.dim(1) : b.dim(0)) == k,
-      "matrix shapes do not fit");
+  RS_CHECK((ta ? a.dim(1) : a.dim(0)) == m && (tb ? b.dim(0) : b.dim(1)) == n && (tb ? b.dim(1) : b.dim(0)) == k,
+           "matrix shapes do not fit");
   const auto run = [=] {
     by_type(c.dtype(), [&](auto zero) {
       using T = decltype(zero);
       run_gemm(ta, tb, m, n, k, a.data<T>(), a.dim(1), b.data<T>(), b.dim(1), c.data<T>(), accumulate);
     });
   };
-  if (accumulate)
-    device.launch(stream, name, {a, b, c}, {c}, run);
-  else
-    device.launch(stream, name, {a, b}, {c}, run);
+  if (accumulate) device.launch(stream, name, {a, b, c}, {c}, run);
+  else device.launch(stream, name, {a, b}, {c}, run);
 }
 
 void add_bias(Device& device, Stream& stream, const char* name, const Tensor& y, const Tensor& bias) {
@@ -61,8 +58,7 @@ void bias_grad(Device& device, Stream& stream, const char* name, const Tensor& d
   });
 }
 
-void add(Device& device, Stream& stream, const char* name, const Tensor& x, const Tensor& y,
-         const Tensor& out) {
+void add(Device& device, Stream& stream, const char* name, const Tensor& x, const Tensor& y, const Tensor& out) {
   device.launch(stream, name, {x, y}, {out}, [=] {
     by_type(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
@@ -109,12 +105,10 @@ void copy(Device& device, Stream& stream, const char* name, const Tensor& from, 
                 [=] { std::copy_n(from.data<uint8_t>(), from.bytes(), to.data<uint8_t>()); });
 }
 
-void upload_i32(Device& device, Stream& stream, const char* name, const Tensor& to,
-                std::vector<int32_t> values) {
+void upload_i32(Device& device, Stream& stream, const char* name, const Tensor& to, std::vector<int32_t> values) {
   RS_CHECK(int64_t(values.size()) == to.count(), "an upload needs one value an element");
-  device.launch(stream, name, {}, {to}, [to, values = std::move(values)] {
-    std::copy(values.begin(), values.end(), to.data<int32_t>());
-  });
+  device.launch(stream, name, {}, {to},
+                [to, values = std::move(values)] { std::copy(values.begin(), values.end(), to.data<int32_t>()); });
 }
 
 void upload(Device& device, Stream& stream, const char* name, const Tensor& to, std::vector<double> values) {

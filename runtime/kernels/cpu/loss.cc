@@ -55,10 +55,9 @@ void loss_sum(Device& device, Stream& stream, const Tensor& m, const Tensor& sum
   });
 }
 
-void cross_entropy_backward(Device& device, Stream& stream, const Tensor& logits, int64_t valid,
-                            const Tensor& m, const Tensor& sum_exp, const Tensor& labels,
-                            int64_t first_column, double factor, const Tensor& divisor,
-                            const Tensor& dlogits) {
+void cross_entropy_backward(Device& device, Stream& stream, const Tensor& logits, int64_t valid, const Tensor& m,
+                            const Tensor& sum_exp, const Tensor& labels, int64_t first_column, double factor,
+                            const Tensor& divisor, const Tensor& dlogits) {
   device.launch(stream, "loss.backward", {logits, m, sum_exp, labels, divisor}, {dlogits}, [=] {
     by_type(logits.dtype(), [&](auto zero) {
       using T = decltype(zero);

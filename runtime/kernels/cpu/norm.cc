@@ -31,8 +31,7 @@ void layer_norm(Device& device, Stream& stream, const Tensor& x, const Tensor& w
 
 // g = dy*w; dx = rstd * (g - avg(g) - xhat * avg(g*xhat)).
 void layer_norm_backward(Device& device, Stream& stream, const Tensor& dy, const Tensor& x, const Tensor& w,
-                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dw,
-                         const Tensor& db) {
+                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dw, const Tensor& db) {
   device.launch(stream, "layer_norm_backward", {dy, x, w, mean, rstd, dw, db}, {dx, dw, db}, [=] {
     by_type(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
@@ -97,8 +96,7 @@ void rms_norm_backward(Device& device, Stream& stream, const Tensor& dy, const T
           dws[j] += g[j] * xhat;
         }
         T* out = dx.data<T>() + i * h;
-        for (int64_t j = 0; j < h; ++j)
-          out[j] = T(r * (double(g[j]) * weight[j] - in[j] * r * dot / double(h)));
+        for (int64_t j = 0; j < h; ++j) out[j] = T(r * (double(g[j]) * weight[j] - in[j] * r * dot / double(h)));
       }
       for (int64_t j = 0; j < h; ++j) dw.data<T>()[j] += T(dws[j]);
     });

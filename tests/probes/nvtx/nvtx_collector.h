@@ -9,9 +9,9 @@
 
 struct NvtxCollectorSeen {
   int64_t pushes, pops, marks;
-  int64_t payloads;        // pushes and marks whose place could be decoded by the registered schema
-  int64_t schemas;         // registered in our domain
-  uint64_t bytes;          // sum over payloads
+  int64_t payloads;  // pushes and marks whose place could be decoded by the registered schema
+  int64_t schemas;   // registered in our domain
+  uint64_t bytes;    // sum over payloads
   int32_t last_step, last_layer, last_ring_step, last_pass;
   char last_name[64];
 };

@@ -7,8 +7,8 @@
 namespace ringscope {
 namespace {
 
-using testing::Job;
 using testing::HostRank;
+using testing::Job;
 using testing::under_all_runners;
 
 constexpr int64_t kSlotFloats = kSlotBytes / 4;
@@ -65,7 +65,8 @@ TEST(CommSemantics, MissingBytesWait) {
         r.comm->recv(*r.stream, t, 0, "recv");
         EXPECT_FALSE(r.device->synchronize(*r.stream));
       }
-    }), RunEnd::kStalled);
+    }),
+              RunEnd::kStalled);
     EXPECT_TRUE(sent);  // the sender never learns: its bytes were taken
     EXPECT_EQ(job.blocked_on("rank1.compute"), "recv");
     EXPECT_EQ(job.blocked_on("rank0.host"), "");
@@ -87,7 +88,8 @@ TEST(CommSemantics, SurplusStaysForTheSuccessor) {
         EXPECT_EQ(r.values(first), (std::vector<double>{0, 1, 2}));
         EXPECT_EQ(r.values(second), (std::vector<double>{3, 4}));
       }
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
 }
 
@@ -99,7 +101,8 @@ TEST(CommSemantics, SurplusBlocksARendezvousSender) {
       if (r.rank == 0) r.comm->send(*r.stream, t, 1, "send");
       else r.comm->recv(*r.stream, t.rows(0, 3), 0, "recv");
       EXPECT_EQ(r.device->synchronize(*r.stream), r.rank == 1);
-    }), RunEnd::kStalled);
+    }),
+              RunEnd::kStalled);
     EXPECT_EQ(job.blocked_on("rank0.compute"), "send");
     EXPECT_EQ(job.blocked_on("rank1.compute"), "");
   });
@@ -125,7 +128,8 @@ TEST(CommSemantics, SeveralTransfersWithOnePeerGoInCallOrder) {
         EXPECT_EQ(r.values(y), std::vector<double>(9, 2));
       }
       EXPECT_TRUE(r.device->synchronize(*r.stream));
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
 }
 
@@ -138,7 +142,8 @@ TEST(CommSemantics, AnotherCollectiveHangsOrCorruptsButNeverComplains) {
       if (r.rank == 0) r.comm->all_reduce(*r.stream, t, t, RedOp::kSum, "sum");  // sends 4 + 4
       else r.comm->broadcast(*r.stream, whole, 0, "b");                          // wants 16
       (void)r.device->synchronize(*r.stream);
-    }), RunEnd::kStalled);
+    }),
+              RunEnd::kStalled);
     EXPECT_NE(job.blocked_on("rank1.compute"), "");
     EXPECT_FALSE(job.ranks[0]->comm->async_error().has_value());
   });
@@ -158,7 +163,8 @@ TEST(CommSemantics, ACountMismatchWithSlotsCorruptsTheSuccessor) {
         EXPECT_EQ(got[5], 5);
         EXPECT_EQ(got[6], 106);  // nothing outside the own buffer
       }
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
 }
 
@@ -168,7 +174,8 @@ TEST(CommSemantics, AReductionSurvivesMisalignedBytes) {
     Job job(make(), 2, CommOptions{slots, {}});
     const RunEnd end = job.run([&](HostRank& r) {
       Tensor odd = r.device->allocate(DType::kU8, {6}, MemCategory::kActivation, "odd");
-      Tensor t = r.filled(8, [](int64_t i) { return double(i); }, DType::kF64);
+      Tensor t = r.filled(
+          8, [](int64_t i) { return double(i); }, DType::kF64);
       if (r.rank == 0) r.comm->broadcast(*r.stream, odd, 0, "odd");
       r.comm->all_reduce(*r.stream, t, t, RedOp::kSum, "sum");
       r.comm->all_reduce(*r.stream, t, t, RedOp::kSum, "sum");
@@ -195,7 +202,8 @@ TEST(CommSemantics, ACollectiveAndATransferDoNotMix) {
       EXPECT_EQ(r.values(t)[0], 2);
       EXPECT_TRUE(r.device->synchronize(side));
       EXPECT_EQ(r.values(p)[0], 7);
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
 }
 
@@ -208,7 +216,8 @@ TEST(CommSemantics, RanksThatCreateGroupsInDifferentOrdersHang) {
       else r.others.push_back(comm_init(r.meeting, *r.device, {1, 0}, Axis::kTp, "tp[1,0]"));
       EXPECT_EQ(r.others.back(), nullptr);
       EXPECT_NE(world, nullptr);
-    }), RunEnd::kStalled);
+    }),
+              RunEnd::kStalled);
     EXPECT_NE(job.blocked_on("rank0.host"), "");
     EXPECT_NE(job.blocked_on("rank1.host"), "");
   });
@@ -222,7 +231,8 @@ TEST(CommSemantics, ARankThatExitsLeavesItsPeersBlocked) {
       Tensor t = r.filled(4, [&](int64_t) { return 1.0; });
       r.comm->all_reduce(*r.stream, t, t, RedOp::kSum, "sum");
       EXPECT_FALSE(r.device->synchronize(*r.stream));
-    }), RunEnd::kStalled);
+    }),
+              RunEnd::kStalled);
     EXPECT_EQ(job.blocked_on("rank0.compute"), "all_reduce");
     EXPECT_EQ(job.blocked_on("rank2.compute"), "all_reduce");
     EXPECT_EQ(job.blocked_on("rank1.compute"), "");
@@ -244,7 +254,8 @@ TEST(CommSemantics, AbortWakesAllMembers) {
       ASSERT_TRUE(r.comm->async_error().has_value());
       r.comm->all_reduce(*r.stream, t, t, RedOp::kSum, "later");
       EXPECT_FALSE(r.device->synchronize(*r.stream));
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
 }
 
@@ -264,7 +275,8 @@ int64_t transfer_time(int64_t bytes, LinkModel link, int slots, int messages = 1
     }
     EXPECT_TRUE(r.device->synchronize(*r.stream));
     if (r.rank == 1) end = job.sched->now();
-  }), RunEnd::kCompleted);
+  }),
+            RunEnd::kCompleted);
   return end - begin;
 }
 
@@ -316,7 +328,8 @@ TEST(LinkTimes, ASendGoesOnWhileTheReceiveWaitsForTheLink) {
       EXPECT_TRUE(r.device->synchronize(*r.stream));
       middle_done = job.sched->now();
     }
-  }), RunEnd::kCompleted);
+  }),
+            RunEnd::kCompleted);
   EXPECT_NEAR(middle_done, 2'000'000, kTurnsSlackNs);
 }
 
@@ -329,7 +342,8 @@ TEST(LinkTimes, FreeThreadsReallyWait) {
     r.comm->all_reduce(*r.stream, t, t, RedOp::kSum, "sum");  // two phases
     EXPECT_EQ(r.values(t)[9], 18);
     if (r.rank == 0) took = job.sched->now() - begin;
-  }), RunEnd::kCompleted);
+  }),
+            RunEnd::kCompleted);
   EXPECT_GE(took, 40'000'000);
 }
 

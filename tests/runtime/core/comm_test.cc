@@ -7,8 +7,8 @@
 namespace ringscope {
 namespace {
 
-using testing::Job;
 using testing::HostRank;
+using testing::Job;
 using testing::under_all_runners;
 
 constexpr int64_t kSlotFloats = kSlotBytes / 4;
@@ -43,7 +43,8 @@ TEST(Comm, AllReduceAddsInAscendingRank) {
     EXPECT_EQ(job->run([&](HostRank& r) {
       for (DType dtype : {DType::kF32, DType::kF64})
         for (bool in_place : {false, true}) {
-          Tensor in = r.filled(count, [&](int64_t i) { return value_of(r.rank, i); }, dtype);
+          Tensor in = r.filled(
+              count, [&](int64_t i) { return value_of(r.rank, i); }, dtype);
           Tensor out = in_place ? in : r.make(count, dtype);
           r.comm->all_reduce(*r.stream, in, out, RedOp::kSum, "sum");
           const auto got = r.values(out);
@@ -60,7 +61,8 @@ TEST(Comm, AllReduceAddsInAscendingRank) {
       // Only an operation in place needs room of its own, for one chunk, and gives it back.
       EXPECT_EQ(r.device->memory(MemCategory::kCommBuffer).live, 0);
       EXPECT_EQ(r.device->memory(MemCategory::kCommBuffer).peak, world == 1 ? 0 : chunk * 8);
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
 }
 
@@ -70,17 +72,21 @@ TEST(Comm, MaxMinAvg) {
     EXPECT_EQ(job->run([&](HostRank& r) {
       for (RedOp op : {RedOp::kMax, RedOp::kMin, RedOp::kAvg}) {
         const auto of = [](int rank, int64_t i) { return double((rank * 7 + i * 3) % 5); };
-        Tensor t = r.filled(count, [&](int64_t i) { return of(r.rank, i); }, DType::kF64);
+        Tensor t = r.filled(
+            count, [&](int64_t i) { return of(r.rank, i); }, DType::kF64);
         r.comm->all_reduce(*r.stream, t, t, op, "reduce");
         const auto got = r.values(t);
         for (int64_t i = 0; i < count; ++i) {
           double want = of(0, i);
           for (int p = 1; p < world; ++p)
-            want = op == RedOp::kMax ? std::max(want, of(p, i)) : op == RedOp::kMin ? std::min(want, of(p, i)) : want + of(p, i);
+            want = op == RedOp::kMax   ? std::max(want, of(p, i))
+                   : op == RedOp::kMin ? std::min(want, of(p, i))
+                                       : want + of(p, i);
           ASSERT_EQ(got[i], op == RedOp::kAvg ? want / world : want);
         }
       }
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
 }
 
@@ -101,7 +107,8 @@ TEST(Comm, ReduceScatterAndAllGather) {
       r.comm->reduce_scatter(*r.stream, again, own, RedOp::kSum, "rs");
       r.comm->all_gather(*r.stream, own, again, "ag");
       EXPECT_EQ(r.values(again), got);
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
 }
 
@@ -122,7 +129,8 @@ TEST(Comm, BroadcastAndAllToAll) {
         for (int p = 0; p < world; ++p)
           for (int64_t i = 0; i < count; ++i) ASSERT_EQ(parts[p * count + i], p * 10000 + r.rank * count + i);
       }
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
 }
 
@@ -149,7 +157,8 @@ TEST(Comm, LargeMessagesStreamThroughTheSlots) {
           ASSERT_EQ(sum[i], own + other);
         }
         EXPECT_EQ(r.comm->traffic().bytes_sent, uint64_t(count * 4 * 2));
-      }), RunEnd::kCompleted);
+      }),
+                RunEnd::kCompleted);
     }
 }
 
@@ -171,7 +180,8 @@ TEST(Comm, ARingInGroupsPassesAtEveryNumberOfSlots) {
             held = next;
             EXPECT_EQ(r.values(held)[99], double((r.rank + world - hop) % world));
           }
-        }), RunEnd::kCompleted);
+        }),
+                  RunEnd::kCompleted);
       });
 }
 
@@ -196,7 +206,8 @@ TEST(Comm, GroupsOfCollectivesMatchUngroupedCalls) {
         if (r.rank == 1) {
           EXPECT_EQ(r.values(d), (std::vector<double>{1, 3, 5, 7}));
         }
-      }), RunEnd::kCompleted);
+      }),
+                RunEnd::kCompleted);
     });
 }
 
@@ -213,7 +224,8 @@ TEST(Comm, NestedGroupsEndWithTheOutermost) {
       r.comm->recv(*r.stream, got, 1 - r.rank, "recv");
     }
     EXPECT_EQ(r.values(got)[0], 1 - r.rank);
-  }), RunEnd::kCompleted);
+  }),
+            RunEnd::kCompleted);
 }
 
 TEST(Comm, SplitMakesGroupsByColorInKeyOrder) {
@@ -235,7 +247,8 @@ TEST(Comm, SplitMakesGroupsByColorInKeyOrder) {
       }
       r.others.push_back(std::move(pair));
       r.others.push_back(std::move(none));
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
     EXPECT_EQ(job.ranks[0]->others[0]->id(), job.ranks[2]->others[0]->id());
     EXPECT_NE(job.ranks[0]->others[0]->id(), job.ranks[1]->others[0]->id());
   });
@@ -251,7 +264,8 @@ TEST(Comm, TurnsAreReproducible) {
       for (int i = 0; i < 5; ++i) r.comm->all_reduce(*r.stream, t, t, RedOp::kAvg, "avg");
       (void)r.values(t);
       times[r.rank] = job.sched->now();
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
     return times;
   };
   const auto first = run(11);

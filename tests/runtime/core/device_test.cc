@@ -9,8 +9,8 @@
 namespace ringscope {
 namespace {
 
-using testing::Job;
 using testing::HostRank;
+using testing::Job;
 using testing::under_all_runners;
 
 TEST(Tensor, ViewsShareTheBufferAndKnowTheirPlace) {
@@ -47,7 +47,8 @@ TEST(DeviceRunners, AStreamRunsInOrderAndMemoryStartsAsNan) {
       float expected = 1;
       for (int step = 1; step < 50; ++step) expected = expected * 1.01f + float(step);
       EXPECT_EQ(r.values(t)[0], double(expected));
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
 }
 
@@ -81,7 +82,8 @@ TEST(DeviceRunners, AWaitBindsTheRecordBeforeIt) {
       EXPECT_TRUE(d.synchronize(other));
       d.sched().update(gate_channel, [&] { open = true; });
       EXPECT_EQ(r.values(t), (std::vector<double>{5, 6}));
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
 }
 
@@ -101,7 +103,8 @@ TEST(DeviceRunners, AnEventOrdersTwoStreams) {
         d.launch(*streams[(i + 1) % 2], "add", {t}, {t}, [t] { *t.data<float>() += 1; });
       }
       EXPECT_EQ(r.values(t)[0], 40);
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
 }
 
@@ -130,7 +133,8 @@ TEST(DeviceRunners, MemoryIsCountedInHostOrder) {
       d.reset_peak();
       EXPECT_EQ(d.memory_total().peak, 128);
       EXPECT_TRUE(d.synchronize(*r.stream));
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
 }
 
@@ -154,7 +158,8 @@ TEST(DeviceRunners, KilledWorkersStopBeforeTheirNextOperation) {
       d.kill_workers();
       d.sched().update(channel, [&] { go_on = true; });
       EXPECT_FALSE(d.synchronize(*r.stream));
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
     EXPECT_EQ(ran, 0);
   });
 }

@@ -10,8 +10,8 @@
 namespace ringscope {
 namespace {
 
-using testing::Job;
 using testing::HostRank;
+using testing::Job;
 
 struct Seen {
   std::string thread;
@@ -66,10 +66,12 @@ TEST(Records, AGroupOfTransfers) {
       }
       EXPECT_TRUE(r.device->synchronize(*r.stream));
       rs_thread_detach();
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
   for (int rank = 0; rank < 2; ++rank) {
-    const std::string host = "rank" + std::to_string(rank) + ".host", worker = "rank" + std::to_string(rank) + ".compute";
+    const std::string host = "rank" + std::to_string(rank) + ".host",
+                      worker = "rank" + std::to_string(rank) + ".compute";
     const auto enqueues = of_kind<OpEnqueueRecord>(seen, RecordKind::kOpEnqueue, host);
     ASSERT_EQ(enqueues.size(), 7u);
     std::set<uint64_t> ops;
@@ -128,7 +130,8 @@ TEST(Records, AHungCollectiveHasAStartAndNoEnd) {
       r.device->launch(*r.stream, "after", {}, {t}, [] {});
       EXPECT_EQ(r.device->synchronize(*r.stream), r.rank == 1);
       rs_thread_detach();
-    }), RunEnd::kStalled);
+    }),
+              RunEnd::kStalled);
   });
   const auto colls = of_kind<CollRecord>(seen, RecordKind::kColl, "rank0.host");
   ASSERT_EQ(colls.size(), 3u);
@@ -163,7 +166,8 @@ TEST(Records, EventsCarryTheRecordTheyBound) {
       d.wait(side, e);
       EXPECT_TRUE(d.synchronize(side));
       rs_thread_detach();
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
   const auto syncs = of_kind<SyncRecord>(seen, RecordKind::kSync, "rank0.host");
   ASSERT_EQ(syncs.size(), 6u);
@@ -185,7 +189,8 @@ TEST(Records, CommunicatorsNameTheirMembers) {
       attach(r);
       r.others.push_back(r.comm->split(r.rank == 1 ? -1 : 0, -r.rank, Axis::kCp, "cp[2,0]"));
       rs_thread_detach();
-    }), RunEnd::kCompleted);
+    }),
+              RunEnd::kCompleted);
   });
   const auto comms = of_kind<CommRecord>(seen, RecordKind::kComm, "rank0.host");
   ASSERT_EQ(comms.size(), 1u);  // the first was made before the thread had its name
@@ -194,7 +199,8 @@ TEST(Records, CommunicatorsNameTheirMembers) {
   EXPECT_EQ(comms[0].axis, uint16_t(Axis::kCp));
   EXPECT_EQ(comms[0].creation, 1u);
   std::map<uint32_t, uint64_t> members;
-  for (const auto& m : of_kind<CommRankRecord>(seen, RecordKind::kCommRank, "rank0.host")) members[m.group_rank] = m.rank;
+  for (const auto& m : of_kind<CommRankRecord>(seen, RecordKind::kCommRank, "rank0.host"))
+    members[m.group_rank] = m.rank;
   EXPECT_EQ(members, (std::map<uint32_t, uint64_t>{{0, 2}, {1, 0}}));
 }
 

@@ -42,27 +42,25 @@ TEST(SchedRunners, AQueueDeliversEveryItemInOrder) {
       sched->spawn("producer", [&, p] {
         for (int i = 0; i < 100; ++i) {  // at most one item at a time: the consumer's take must wake the producers
           int item = p * 1000 + i;
-          ASSERT_TRUE(sched->block_until(
-              channel,
-              [&] {
-                if (!queue.empty()) return false;
-                queue.push_back(item);
-                return true;
-              },
-              {"room"}));
+          ASSERT_TRUE(sched->block_until(channel,
+                                         [&] {
+                                           if (!queue.empty()) return false;
+                                           queue.push_back(item);
+                                           return true;
+                                         },
+                                         {"room"}));
         }
       });
     sched->spawn("consumer", [&] {
       for (int i = 0; i < 200; ++i)
-        ASSERT_TRUE(sched->block_until(
-            channel,
-            [&] {
-              if (queue.empty()) return false;
-              got.push_back(queue.front());
-              queue.clear();
-              return true;
-            },
-            {"an item"}));
+        ASSERT_TRUE(sched->block_until(channel,
+                                       [&] {
+                                         if (queue.empty()) return false;
+                                         got.push_back(queue.front());
+                                         queue.clear();
+                                         return true;
+                                       },
+                                       {"an item"}));
     });
     ASSERT_EQ(sched->run(), RunEnd::kCompleted);
     for (int p = 0; p < 2; ++p) {
@@ -80,9 +78,10 @@ std::vector<int> interleaving(uint64_t seed) {
   std::vector<int> order;  // turns: one task at a time
   for (int t = 0; t < 5; ++t)
     sched->spawn("t", [&, t] {
-      if (t == 2) sched->spawn("child", [&] {
-        for (int i = 0; i < 10; ++i) order.push_back(99), sched->yield();
-      });
+      if (t == 2)
+        sched->spawn("child", [&] {
+          for (int i = 0; i < 10; ++i) order.push_back(99), sched->yield();
+        });
       for (int i = 0; i < 20; ++i) {
         order.push_back(t);
         if (i % 7 == 3) EXPECT_TRUE(sched->sleep_until(sched->now() + 5));
@@ -158,10 +157,14 @@ TEST(SchedRunners, BlocksUntilTheConditionOrTheTime) {
     int64_t deadline = 0;
     sched->spawn("waiter", [&] {
       deadline = sched->now() + 20'000'000;
-      EXPECT_EQ(sched->block_until_or_time(channel, [&] { return flag; }, {"flag"}, deadline), Sched::WaitEnd::kTime);
+      EXPECT_EQ(sched->block_until_or_time(
+                    channel, [&] { return flag; }, {"flag"}, deadline),
+                Sched::WaitEnd::kTime);
       EXPECT_GE(sched->now(), deadline);
       const int64_t far = sched->now() + 3'600'000'000'000;
-      EXPECT_EQ(sched->block_until_or_time(channel, [&] { return flag; }, {"flag"}, far), Sched::WaitEnd::kHeld);
+      EXPECT_EQ(sched->block_until_or_time(
+                    channel, [&] { return flag; }, {"flag"}, far),
+                Sched::WaitEnd::kHeld);
     });
     sched->spawn("setter", [&] {
       EXPECT_TRUE(sched->sleep_until(sched->now() + 60'000'000));
@@ -217,10 +220,13 @@ TEST(SchedRunners, AStallIsProvedAtOnceAndListsWhoIsBlocked) {
       EXPECT_FALSE(sched->block_until(channel, [] { return false; }, {"never either"}));
       ++unwound;
     });
-    sched->spawn("worker", [&] {
-      EXPECT_FALSE(sched->block_until(channel, [] { return false; }, {"queue", true}));
-      ++unwound;
-    }, true);
+    sched->spawn(
+        "worker",
+        [&] {
+          EXPECT_FALSE(sched->block_until(channel, [] { return false; }, {"queue", true}));
+          ++unwound;
+        },
+        true);
     sched->spawn("ends", [&] { sched->yield(); });
     const auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(sched->run(), RunEnd::kStalled);
@@ -249,8 +255,12 @@ TEST(SchedRunners, NoStallIsProvedWhileSomethingSleeps) {
       EXPECT_TRUE(sched->sleep_until(sched->now() + 200'000'000));
       sched->update(channel, [&] { flag = true; });
     });
-    sched->spawn("worker", [&] { EXPECT_FALSE(sched->block_until(channel, [] { return false; }, {"queue", true})); },
-                 true);
+    sched->spawn(
+        "worker",
+        [&] {
+          EXPECT_FALSE(sched->block_until(channel, [] { return false; }, {"queue", true}));
+        },
+        true);
     EXPECT_EQ(sched->run(), RunEnd::kCompleted);
   });
 }
@@ -311,10 +321,13 @@ TEST(SchedRunners, ADaemonIsNotWaitedFor) {
     auto sched = make();
     Channel channel;
     bool unwound = false;
-    sched->spawn("daemon", [&] {
-      EXPECT_FALSE(sched->block_until(channel, [] { return false; }, {"not idle"}));
-      unwound = true;
-    }, true);
+    sched->spawn(
+        "daemon",
+        [&] {
+          EXPECT_FALSE(sched->block_until(channel, [] { return false; }, {"not idle"}));
+          unwound = true;
+        },
+        true);
     sched->spawn("main", [&] { sched->yield(); });
     EXPECT_EQ(sched->run(), RunEnd::kCompleted);
     EXPECT_TRUE(unwound);  // joined

@@ -70,7 +70,8 @@ TEST(Races, AreFoundWhetherTheNumbersCameOutRightOrWrong) {
       EXPECT_EQ(judge(c, run), "") << describe(c.config);
       ++(numbers(run) == clean ? right : wrong);
     }
-    std::printf("%s: found in %d runs with the clean twin's numbers, in %d with others\n", c.name.c_str(), right, wrong);
+    std::printf("%s: found in %d runs with the clean twin's numbers, in %d with others\n", c.name.c_str(), right,
+                wrong);
     EXPECT_GT(right, 0);
     EXPECT_GT(wrong, 0);
   }

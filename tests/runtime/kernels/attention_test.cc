@@ -38,8 +38,8 @@ void set_tokens(Pattern pattern, bool keys, int64_t batch, int64_t count, std::v
     }
 }
 
-oracle::Attention problem(Pattern pattern, int64_t batch, int64_t tq, int64_t tk, int64_t hq, int64_t hk,
-                          int64_t d, uint32_t seed) {
+oracle::Attention problem(Pattern pattern, int64_t batch, int64_t tq, int64_t tk, int64_t hq, int64_t hk, int64_t d,
+                          uint32_t seed) {
   oracle::Attention a;
   a.batch = batch, a.tq = tq, a.tk = tk, a.hq = hq, a.hk = hk, a.d = d;
   a.scale = 1 / std::sqrt(double(d));
@@ -81,8 +81,7 @@ struct OnDevice {
     const Tensor delta_t = lab.tensor(DType::kF64, {a.batch * a.tq, a.hq}, delta);
     const Tensor dq = lab.tensor(type, {a.batch * a.tq, a.hq, a.d}, Numbers(a.q.size(), start));
     const Tensor dkv = lab.tensor(type, {2, a.batch * a.tk, a.hk, a.d}, Numbers(2 * a.k.size(), start));
-    kernels::flash_backward(lab.device, lab.stream, q, kv, d_o_t, lse_t, delta_t, qi, ki, a.scale, dropout,
-                            dq, dkv);
+    kernels::flash_backward(lab.device, lab.stream, q, kv, d_o_t, lse_t, delta_t, qi, ki, a.scale, dropout, dq, dkv);
     const Numbers both = lab.read(dkv);
     const auto half = both.begin() + int64_t(a.k.size());
     return {lab.read(dq), Numbers(both.begin(), half), Numbers(half, both.end())};
@@ -92,19 +91,17 @@ struct OnDevice {
 struct Shape {
   int64_t batch, tq, tk, hq, hk, d;
 };
-const Shape kShapes[] = {{1, 1, 1, 1, 1, 1},      {2, 53, 53, 4, 2, 12}, {1, 130, 70, 6, 2, 64},
-                         {1, 70, 200, 2, 1, 128}, {2, 96, 96, 4, 4, 8},  {1, 64, 64, 3, 1, 80},
-                         {3, 65, 129, 2, 2, 5},   {1, 7, 300, 4, 1, 33}};
-const Pattern kPatterns[] = {Pattern::kCausal, Pattern::kFull, Pattern::kDocuments, Pattern::kPadded,
-                             Pattern::kZigzag};
+const Shape kShapes[] = {{1, 1, 1, 1, 1, 1},   {2, 53, 53, 4, 2, 12}, {1, 130, 70, 6, 2, 64}, {1, 70, 200, 2, 1, 128},
+                         {2, 96, 96, 4, 4, 8}, {1, 64, 64, 3, 1, 80}, {3, 65, 129, 2, 2, 5},  {1, 7, 300, 4, 1, 33}};
+const Pattern kPatterns[] = {Pattern::kCausal, Pattern::kFull, Pattern::kDocuments, Pattern::kPadded, Pattern::kZigzag};
 
 void each_problem(const std::function<void(const Lab&, const oracle::Attention&)>& visit) {
   on_device([&](const Lab& lab) {
     uint32_t seed = 1;
     for (const Shape& s : kShapes)
       for (Pattern pattern : kPatterns) {
-        SCOPED_TRACE(::testing::Message() << "tq " << s.tq << " tk " << s.tk << " heads " << s.hq << "/"
-                                          << s.hk << " d " << s.d << " pattern " << int(pattern));
+        SCOPED_TRACE(::testing::Message() << "tq " << s.tq << " tk " << s.tk << " heads " << s.hq << "/" << s.hk
+                                          << " d " << s.d << " pattern " << int(pattern));
         visit(lab, problem(pattern, s.batch, s.tq, s.tk, s.hq, s.hk, s.d, seed += 10));
       }
   });
@@ -148,9 +145,7 @@ TEST(FlashBackward, MatchesOracleAndAdds) {
 // The oracle is checked against nothing but itself: its gradients by central differences of its values.
 TEST(Oracle, GradientsByCentralDifferences) {
   oracle::Attention a = problem(Pattern::kDocuments, 2, 9, 11, 4, 2, 3, 5);
-  a.keep = [](int64_t sample, int64_t head, int32_t i, int32_t j) {
-    return (sample + head + i + 2 * j) % 3 ? 1.5 : 0;
-  };
+  a.keep = [](int64_t sample, int64_t head, int32_t i, int32_t j) { return (sample + head + i + 2 * j) % 3 ? 1.5 : 0; };
   const auto result = oracle::attention(a);
   const Numbers d_o = normal(int64_t(a.q.size()), 3);
   const auto g = oracle::attention_backward(a, d_o, result.lse, oracle::attention_delta(result.o, d_o, a.d));
@@ -215,8 +210,7 @@ TEST(FlashForward, InstructionSetsAgree) {
     flash::Forward<double> f{};
     Numbers o(a.q.size()), lse(a.tq * a.hq), m(a.tq * a.hq), dq(a.q.size()), dk(a.k.size()), dv(a.v.size());
     Numbers scratch(flash::scratch_elements(a.tk, a.d) + 8);
-    double* const aligned =
-        reinterpret_cast<double*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
+    double* const aligned = reinterpret_cast<double*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
     f.q = a.q.data(), f.k = a.k.data(), f.v = a.v.data();
     f.q_row = a.q_row.data(), f.q_document = a.q_document.data();
     f.k_row = a.k_row.data(), f.k_document = a.k_document.data();
@@ -254,8 +248,8 @@ oracle::Attention key_part(const oracle::Attention& a, int64_t begin, int64_t en
 }
 
 // The ring's result: parts one after another, each merged into (o, lse), from the rank's own block backwards.
-oracle::AttentionResult merged(const Lab& lab, const oracle::Attention& a, const std::vector<int64_t>& cuts,
-                               DType type, const kernels::AttentionDropout& dropout = {}) {
+oracle::AttentionResult merged(const Lab& lab, const oracle::Attention& a, const std::vector<int64_t>& cuts, DType type,
+                               const kernels::AttentionDropout& dropout = {}) {
   const Tensor o = lab.zeros(type, {a.tq, a.hq, a.d}), lse = lab.empty(DType::kF64, {a.tq, a.hq});
   kernels::fill(lab.device, lab.stream, "test.identity", lse, -kInf);
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
@@ -295,8 +289,7 @@ TEST(LseMerge, AnyCutGivesTheSameInFp64) {
   on_device([](const Lab& lab) {
     const oracle::Attention a = problem(Pattern::kDocuments, 1, 90, 90, 4, 2, 12, 6);
     const auto want = oracle::attention(a);
-    for (const std::vector<int64_t>& cuts :
-         {std::vector<int64_t>{0, 90}, {0, 1, 90}, {0, 17, 57, 90}, {0, 89, 90}}) {
+    for (const std::vector<int64_t>& cuts : {std::vector<int64_t>{0, 90}, {0, 1, 90}, {0, 17, 57, 90}, {0, 89, 90}}) {
       const auto got = merged(lab, a, cuts, DType::kF64);
       EXPECT_LE(distance(got.o, want.o), 1e-14);
       EXPECT_LE(distance(got.lse, want.lse), 1e-14);
@@ -307,12 +300,10 @@ TEST(LseMerge, AnyCutGivesTheSameInFp64) {
 struct Partial {
   Numbers o, lse;
 };
-Partial merge(const Lab& lab, const Partial& a, const Partial& b, bool overwrite = false,
-              DType type = DType::kF64) {
+Partial merge(const Lab& lab, const Partial& a, const Partial& b, bool overwrite = false, DType type = DType::kF64) {
   const int64_t rows = int64_t(a.lse.size()), d = int64_t(a.o.size()) / rows;
   const Tensor o = lab.tensor(type, {rows, 1, d}, a.o), lse = lab.tensor(DType::kF64, {rows, 1}, a.lse);
-  const Tensor part_o = lab.tensor(type, {rows, 1, d}, b.o),
-               part_lse = lab.tensor(DType::kF64, {rows, 1}, b.lse);
+  const Tensor part_o = lab.tensor(type, {rows, 1, d}, b.o), part_lse = lab.tensor(DType::kF64, {rows, 1}, b.lse);
   kernels::lse_merge(lab.device, lab.stream, o, lse, part_o, part_lse, overwrite);
   return {lab.read(o), lab.read(lse)};
 }
@@ -382,14 +373,12 @@ TEST(ThreeStep, ShardsAddUpToTheOracle) {
         }
         const Tensor m_all = lab.tensor(DType::kF64, {a.tq, a.hq}, m);
         for (auto& r : runs) {
-          kernels::exp_sum(lab.device, lab.stream, r->q, r->kv, r->qi, r->ki, a.scale, {}, m_all, r->o,
-                           r->lse);
+          kernels::exp_sum(lab.device, lab.stream, r->q, r->kv, r->qi, r->ki, a.scale, {}, m_all, r->o, r->lse);
           const Numbers own_u = lab.read(r->o), own_z = lab.read(r->lse);
           for (size_t j = 0; j < u.size(); ++j) u[j] += own_u[j];
           for (size_t j = 0; j < z.size(); ++j) z[j] += own_z[j];
         }
-        const Tensor u_t = lab.tensor(type, {a.tq, a.hq, a.d}, u),
-                     z_t = lab.tensor(DType::kF64, {a.tq, a.hq}, z);
+        const Tensor u_t = lab.tensor(type, {a.tq, a.hq, a.d}, u), z_t = lab.tensor(DType::kF64, {a.tq, a.hq}, z);
         const Tensor o = lab.empty(type, {a.tq, a.hq, a.d}), lse = lab.empty(DType::kF64, {a.tq, a.hq});
         kernels::softmax_normalise(lab.device, lab.stream, u_t, m_all, z_t, o, lse);
         const double limit = type == DType::kF64 ? 1e-14 : 1e-6;

@@ -25,8 +25,7 @@ Numbers product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const Numbers
   Numbers c(m * n);
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j)
-      for (int64_t x = 0; x < k; ++x)
-        c[i * n + j] += a[ta ? x * m + i : i * k + x] * b[tb ? j * k + x : x * n + j];
+      for (int64_t x = 0; x < k; ++x) c[i * n + j] += a[ta ? x * m + i : i * k + x] * b[tb ? j * k + x : x * n + j];
   return c;
 }
 
@@ -80,8 +79,7 @@ TEST(Elementwise, SumsFillsAndCopies) {
   on_device([](const Lab& lab) {
     for (DType type : kBoth) {
       const Numbers x = normal(35, 1), y = normal(35, 2), bias = normal(7, 3);
-      const Tensor xt = lab.tensor(type, {5, 7}, x), yt = lab.tensor(type, {5, 7}, y),
-                   bt = lab.tensor(type, {7}, bias);
+      const Tensor xt = lab.tensor(type, {5, 7}, x), yt = lab.tensor(type, {5, 7}, y), bt = lab.tensor(type, {7}, bias);
       const Tensor out = lab.empty(type, {5, 7});
       Numbers want(35), columns(7, 1);
       kernels::add(lab.device, lab.stream, "test.add", xt, yt, out);
@@ -119,14 +117,14 @@ struct NormInput {
 Numbers layer_norm(const Lab& lab, DType type, const NormInput& in) {
   const Tensor y = lab.empty(type, {in.rows, in.h}), mean = lab.empty(DType::kF64, {in.rows}),
                rstd = lab.empty(DType::kF64, {in.rows});
-  kernels::layer_norm(lab.device, lab.stream, lab.tensor(type, {in.rows, in.h}, in.x),
-                      lab.tensor(type, {in.h}, in.w), lab.tensor(type, {in.h}, in.b), kEps, y, mean, rstd);
+  kernels::layer_norm(lab.device, lab.stream, lab.tensor(type, {in.rows, in.h}, in.x), lab.tensor(type, {in.h}, in.w),
+                      lab.tensor(type, {in.h}, in.b), kEps, y, mean, rstd);
   return lab.read(y);
 }
 Numbers rms_norm(const Lab& lab, DType type, const NormInput& in) {
   const Tensor y = lab.empty(type, {in.rows, in.h}), rstd = lab.empty(DType::kF64, {in.rows});
-  kernels::rms_norm(lab.device, lab.stream, lab.tensor(type, {in.rows, in.h}, in.x),
-                    lab.tensor(type, {in.h}, in.w), kEps, y, rstd);
+  kernels::rms_norm(lab.device, lab.stream, lab.tensor(type, {in.rows, in.h}, in.x), lab.tensor(type, {in.h}, in.w),
+                    kEps, y, rstd);
   return lab.read(y);
 }
 Numbers norm_by_formula(const NormInput& in, bool centred) {
@@ -228,8 +226,7 @@ TEST(Activations, Values) {
       want[i] = gate / (1 + std::exp(-gate)) * up;
     }
     for (DType type : kBoth) EXPECT_LE(distance(swiglu(lab, type, gate_up, 3), want), limit(type));
-    for (double far : {200.0, -200.0})
-      EXPECT_TRUE(std::isfinite(swiglu(lab, DType::kF32, {far, 1}, 1)[0])) << far;
+    for (double far : {200.0, -200.0}) EXPECT_TRUE(std::isfinite(swiglu(lab, DType::kF32, {far, 1}, 1)[0])) << far;
   });
 }
 
@@ -239,13 +236,11 @@ TEST(Activations, Gradients) {
     for (DType type : kBoth) {
       const double bound = type == DType::kF64 ? 1e-9 : 1e-6;
       const Tensor dx = lab.empty(type, {60}), d_gate_up = lab.empty(type, {3, 20});
-      kernels::gelu_tanh_backward(lab.device, lab.stream, lab.tensor(type, {60}, x),
-                                  lab.tensor(type, {60}, dy), dx);
-      EXPECT_LE(
-          gradient_error([&](const Numbers& v) { return gelu(lab, DType::kF64, v); }, x, dy, lab.read(dx)),
-          bound);
-      kernels::swiglu_backward(lab.device, lab.stream, lab.tensor(type, {3, 20}, x),
-                               lab.tensor(type, {3, 10}, dy_half), d_gate_up);
+      kernels::gelu_tanh_backward(lab.device, lab.stream, lab.tensor(type, {60}, x), lab.tensor(type, {60}, dy), dx);
+      EXPECT_LE(gradient_error([&](const Numbers& v) { return gelu(lab, DType::kF64, v); }, x, dy, lab.read(dx)),
+                bound);
+      kernels::swiglu_backward(lab.device, lab.stream, lab.tensor(type, {3, 20}, x), lab.tensor(type, {3, 10}, dy_half),
+                               d_gate_up);
       EXPECT_LE(gradient_error([&](const Numbers& v) { return swiglu(lab, DType::kF64, v, 3); }, x, dy_half,
                                lab.read(d_gate_up)),
                 bound);
@@ -312,8 +307,8 @@ TEST(Dropout, ScalesKeptElementsAndNothingElse) {
     const Numbers x = normal(200 * 50, 1);
     for (DType type : kBoth) {
       const Tensor y = lab.empty(type, {200, 50});
-      kernels::dropout(lab.device, lab.stream, "test.dropout", lab.tensor(type, {200, 50}, x), 0.2,
-                       {5, 1, 2, 3, 0}, lab.ints(position), lab.ints(sample), y);
+      kernels::dropout(lab.device, lab.stream, "test.dropout", lab.tensor(type, {200, 50}, x), 0.2, {5, 1, 2, 3, 0},
+                       lab.ints(position), lab.ints(sample), y);
       const Numbers got = lab.read(y);
       int64_t kept = 0;
       for (size_t i = 0; i < x.size(); ++i) {
@@ -327,13 +322,11 @@ TEST(Dropout, ScalesKeptElementsAndNothingElse) {
   });
 }
 
-Numbers mask(const Lab& lab, kernels::DropoutKey key, std::vector<int32_t> position, int32_t sample,
-             int64_t h) {
+Numbers mask(const Lab& lab, kernels::DropoutKey key, std::vector<int32_t> position, int32_t sample, int64_t h) {
   const int64_t rows = int64_t(position.size());
   const Tensor y = lab.empty(DType::kF64, {rows, h});
-  kernels::dropout(lab.device, lab.stream, "test.dropout",
-                   lab.tensor(DType::kF64, {rows, h}, Numbers(rows * h, 1)), 0.5, key,
-                   lab.ints(std::move(position)), lab.ints(std::vector<int32_t>(rows, sample)), y);
+  kernels::dropout(lab.device, lab.stream, "test.dropout", lab.tensor(DType::kF64, {rows, h}, Numbers(rows * h, 1)),
+                   0.5, key, lab.ints(std::move(position)), lab.ints(std::vector<int32_t>(rows, sample)), y);
   return lab.read(y);
 }
 
@@ -415,8 +408,7 @@ TEST(Embedding, Positions) {
     kernels::add_position_embedding(lab.device, lab.stream, at, lab.tensor(DType::kF64, {5, 3}, table), y);
     EXPECT_LE(distance(lab.read(y), want), 1e-15);
     const Tensor grad = lab.zeros(DType::kF64, {5, 3});
-    kernels::position_embedding_backward(lab.device, lab.stream, at, lab.tensor(DType::kF64, {4, 3}, y0),
-                                         grad);
+    kernels::position_embedding_backward(lab.device, lab.stream, at, lab.tensor(DType::kF64, {4, 3}, y0), grad);
     EXPECT_LE(distance(lab.read(grad), want_grad), 1e-15);
   });
 }
@@ -437,14 +429,12 @@ TEST(SplitQkv, RotatesByPositionAndJoinsBack) {
           const double angle =
               base > 0 && head < hq + hk ? position[i] * std::pow(base, -2.0 * double(pair) / double(d)) : 0;
           const double other = x[i * width + head * d + (e + d / 2) % d];
-          const double value =
-              x[i * width + c] * std::cos(angle) + (e < d / 2 ? -1 : 1) * other * std::sin(angle);
+          const double value = x[i * width + c] * std::cos(angle) + (e < d / 2 ? -1 : 1) * other * std::sin(angle);
           (head < hq ? want_q : head < hq + hk ? want_k : want_v).push_back(value);
         }
       want_k.insert(want_k.end(), want_v.begin(), want_v.end());
       for (DType type : kBoth) {
-        const Tensor q = lab.empty(type, {t, hq, d}), kv = lab.empty(type, {2, t, hk, d}),
-                     at = lab.ints(position);
+        const Tensor q = lab.empty(type, {t, hq, d}), kv = lab.empty(type, {2, t, hk, d}), at = lab.ints(position);
         kernels::split_qkv(lab.device, lab.stream, lab.tensor(type, {t, width}, x), hq, hk, base, at, q, kv);
         EXPECT_LE(distance(lab.read(q), want_q), limit(type));
         EXPECT_LE(distance(lab.read(kv), want_k), limit(type));

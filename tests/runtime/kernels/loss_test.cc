@@ -53,13 +53,12 @@ LossRun run_loss(const Lab& lab, DType type, const Numbers& logits, int64_t rows
   }
   const Tensor m_t = lab.tensor(DType::kF64, {rows}, m);
   for (Part& part : all) {
-    kernels::sum_exp_target(lab.device, lab.stream, part.logits, part.valid, m_t, label_t, part.first,
-                            part.sum_exp, part.target);
+    kernels::sum_exp_target(lab.device, lab.stream, part.logits, part.valid, m_t, label_t, part.first, part.sum_exp,
+                            part.target);
     const Numbers own_sum = lab.read(part.sum_exp), own_target = lab.read(part.target);
     for (int64_t i = 0; i < rows; ++i) sum_exp[i] += own_sum[i], target[i] += own_target[i];
   }
-  const Tensor sum_t = lab.tensor(DType::kF64, {rows}, sum_exp),
-               target_t = lab.tensor(DType::kF64, {rows}, target);
+  const Tensor sum_t = lab.tensor(DType::kF64, {rows}, sum_exp), target_t = lab.tensor(DType::kF64, {rows}, target);
   const Tensor totals = lab.zeros(DType::kF64, {2});
   kernels::loss_sum(lab.device, lab.stream, m_t, sum_t, target_t, label_t, totals);
   LossRun out;
@@ -69,15 +68,13 @@ LossRun run_loss(const Lab& lab, DType type, const Numbers& logits, int64_t rows
   out.d_logits.assign(rows * v, 0);
   for (Part& part : all) {
     const Tensor d = lab.empty(type, {rows, columns});
-    kernels::cross_entropy_backward(lab.device, lab.stream, part.logits, part.valid, m_t, sum_t, label_t,
-                                    part.first, 2.0, divisor, d);
+    kernels::cross_entropy_backward(lab.device, lab.stream, part.logits, part.valid, m_t, sum_t, label_t, part.first,
+                                    2.0, divisor, d);
     const Numbers own = lab.read(d);
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = 0; j < columns; ++j) {
-        if (j < part.valid)
-          out.d_logits[i * v + part.first + j] = own[i * columns + j] / 2;
-        else
-          EXPECT_EQ(own[i * columns + j], 0);
+        if (j < part.valid) out.d_logits[i * v + part.first + j] = own[i * columns + j] / 2;
+        else EXPECT_EQ(own[i * columns + j], 0);
       }
   }
   return out;
@@ -114,8 +111,7 @@ TEST(Oracle, CrossEntropyGradient) {
   const Numbers logits = normal(4 * 7, 3);
   const std::vector<int32_t> labels = {2, -1, 6, 0};
   const auto mean = [&](const Numbers& x) { return Numbers{oracle::cross_entropy(x, 7, labels).mean()}; };
-  EXPECT_LE(testing::gradient_error(mean, logits, {1}, oracle::cross_entropy(logits, 7, labels).d_logits),
-            1e-9);
+  EXPECT_LE(testing::gradient_error(mean, logits, {1}, oracle::cross_entropy(logits, 7, labels).d_logits), 1e-9);
 }
 
 TEST(Optimizer, SumOfSquaresAndClipFactor) {

@@ -28,9 +28,8 @@ struct MergeCase {
   }
   oracle::AttentionResult expected() const {
     const Numbers nothing(lse.size(), -std::numeric_limits<double>::infinity());
-    return oracle::merge({{Numbers(o.begin(), o.end()), lse, nothing},
-                          {Numbers(part_o.begin(), part_o.end()), part_lse, nothing}},
-                         d);
+    return oracle::merge(
+        {{Numbers(o.begin(), o.end()), lse, nothing}, {Numbers(part_o.begin(), part_o.end()), part_lse, nothing}}, d);
   }
 
  private:

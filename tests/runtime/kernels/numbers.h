@@ -38,8 +38,8 @@ inline double distance(const Numbers& got, const Numbers& want) {
 
 // The largest error of `gradient` (of sum(d_out * f(x)) at x) against central differences along `directions`
 // random directions, relative to |gradient| |direction|.
-inline double gradient_error(const std::function<Numbers(const Numbers&)>& f, const Numbers& x,
-                             const Numbers& d_out, const Numbers& gradient, int directions = 4) {
+inline double gradient_error(const std::function<Numbers(const Numbers&)>& f, const Numbers& x, const Numbers& d_out,
+                             const Numbers& gradient, int directions = 4) {
   double norm = 0, worst = 0;
   for (double g : gradient) norm += g * g;
   const auto value = [&](const Numbers& direction, double step) {
@@ -53,12 +53,11 @@ inline double gradient_error(const std::function<Numbers(const Numbers&)>& f, co
   for (int n = 0; n < directions; ++n) {
     const Numbers direction = normal(int64_t(x.size()), 1000 + n);
     const double h = 1e-4;
-    const double slope = (8 * (value(direction, h) - value(direction, -h)) -
-                          (value(direction, 2 * h) - value(direction, -2 * h))) /
-                         (12 * h);
+    const double slope =
+        (8 * (value(direction, h) - value(direction, -h)) - (value(direction, 2 * h) - value(direction, -2 * h))) /
+        (12 * h);
     double want = 0, length = 0;
-    for (size_t i = 0; i < x.size(); ++i)
-      want += direction[i] * gradient[i], length += direction[i] * direction[i];
+    for (size_t i = 0; i < x.size(); ++i) want += direction[i] * gradient[i], length += direction[i] * direction[i];
     worst = std::max(worst, std::abs(slope - want) / std::sqrt(norm * length));
   }
   return worst;

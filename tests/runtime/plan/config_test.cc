@@ -26,7 +26,8 @@ TEST(ConfigJson, ReadsTheArticlesExample) {
   const Status status = apply_json(config, R"({"sequence_parallel": true, "context_parallel_size": 4,
     "tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 1, "data_parallel_size": 1, "seq_length": 32768,
     "micro_batch_size": 1, "global_batch_size": 8, "attention_backend": "flash", "use_ring_attention": true,
-    "ring_attention_comm_overlap": true})", "article.json");
+    "ring_attention_comm_overlap": true})",
+                                   "article.json");
   ASSERT_TRUE(status) << refusal(status);
   EXPECT_EQ(config.cp, 4);
   EXPECT_EQ(config.tp, 2);
@@ -59,7 +60,8 @@ TEST(ConfigJson, RefusalsNameFileKeyAndNearest) {
   EXPECT_TRUE(has(message(R"({"dtype": "bf16"})"), "dtype bf16 is not in this version: use fp32, fp64"));
   EXPECT_TRUE(has(message(R"({"cp_layout": "striped"})"), "cp_layout striped is not in this version"));
   EXPECT_TRUE(has(message(R"({"cp_comm_type": "a2a"})"), "cp_comm_type a2a is not in this version"));
-  EXPECT_TRUE(has(message(R"({"cp_comm_type": "tcp"})"), "cp_comm_type 'tcp' is unknown: use p2p, all_gather, global_softmax"));
+  EXPECT_TRUE(
+      has(message(R"({"cp_comm_type": "tcp"})"), "cp_comm_type 'tcp' is unknown: use p2p, all_gather, global_softmax"));
   EXPECT_TRUE(has(message(R"({"lr": 1, "lr": 2})"), "key 'lr' is written twice"));
   EXPECT_TRUE(has(message("{\n\"lr\": 1,\n}"), "job.json:3: not valid JSON"));
   EXPECT_TRUE(has(message("[1]"), "must be one JSON object"));
@@ -81,7 +83,8 @@ TEST(ConfigSizes, NamingOneMakesTheOthersOne) {
 }
 
 TEST(ConfigSizes, OrderOfFlagsDoesNotMatter) {
-  const JobConfig a = with(default_job(), {{"sp", ""}, {"tp", "2"}}), b = with(default_job(), {{"tp", "2"}, {"sp", ""}});
+  const JobConfig a = with(default_job(), {{"sp", ""}, {"tp", "2"}}),
+                  b = with(default_job(), {{"tp", "2"}, {"sp", ""}});
   EXPECT_EQ(to_json(a), to_json(b));
   EXPECT_TRUE(a.sequence_parallel);
   const JobConfig c = with(default_job(), {{"num-query-groups", "2"}, {"num-attention-heads", "4"}});
@@ -116,9 +119,15 @@ TEST(ConfigModel, FollowsArchitecture) {
 }
 
 TEST(ConfigFlags, ReadEveryKindOfValue) {
-  const JobConfig c = with(JobConfig(), {{"link", "20,5,3"}, {"turns", "7"}, {"labels-kept", "64,48"}, {"no-overlap", ""},
-                                         {"fault", "rank-exit:step=2"}, {"hang-timeout", "2.5"}, {"seed", "18446744073709551615"},
-                                         {"order", "tp-pp-cp-dp"}, {"data", "a b.txt"}});
+  const JobConfig c = with(JobConfig(), {{"link", "20,5,3"},
+                                         {"turns", "7"},
+                                         {"labels-kept", "64,48"},
+                                         {"no-overlap", ""},
+                                         {"fault", "rank-exit:step=2"},
+                                         {"hang-timeout", "2.5"},
+                                         {"seed", "18446744073709551615"},
+                                         {"order", "tp-pp-cp-dp"},
+                                         {"data", "a b.txt"}});
   EXPECT_DOUBLE_EQ(c.comm.link.latency_us, 20);
   EXPECT_DOUBLE_EQ(c.comm.link.gbytes_per_s, 5);
   EXPECT_DOUBLE_EQ(c.comm.link.jitter_us, 3);
@@ -136,9 +145,20 @@ TEST(ConfigFlags, RefuseUnreadableValues) {
   JobConfig c;
   EXPECT_EQ(refusal(apply_flag(c, "sequence-lenth", "1")), "unknown flag --sequence-lenth");
   EXPECT_TRUE(has(refusal(apply_flag(c, "seq-lenght", "1")), "did you mean 'seq-length'"));
-  for (const auto& [flag, value] : {std::pair("tp", "two"), {"tp", ""}, {"tp", "2x"}, {"lr", "nan"}, {"lr", "inf"}, {"lr", "0x1p"},
-                                    {"link", "5"}, {"link", "1,2,3,4"}, {"link", "-1,2"}, {"turns", "-1"}, {"seed", "-1"},
-                                    {"labels-kept", "1,,2"}, {"sequence-parallel", "maybe"}, {"dtype", "float"}})
+  for (const auto& [flag, value] : {std::pair("tp", "two"),
+                                    {"tp", ""},
+                                    {"tp", "2x"},
+                                    {"lr", "nan"},
+                                    {"lr", "inf"},
+                                    {"lr", "0x1p"},
+                                    {"link", "5"},
+                                    {"link", "1,2,3,4"},
+                                    {"link", "-1,2"},
+                                    {"turns", "-1"},
+                                    {"seed", "-1"},
+                                    {"labels-kept", "1,,2"},
+                                    {"sequence-parallel", "maybe"},
+                                    {"dtype", "float"}})
     EXPECT_EQ(apply_flag(c, flag, value).error().kind, ErrorKind::kUsage) << flag << "=" << value;
   EXPECT_EQ(to_json(c), to_json(JobConfig())) << "a refused flag left something behind";
 }
@@ -147,22 +167,66 @@ TEST(ConfigFlags, TableIsComplete) {
   std::set<std::string_view> names;
   for (const FlagRow& row : config_flags()) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
-    if (!row.short_form.empty()) { EXPECT_TRUE(names.insert(row.short_form).second) << row.short_form; }
+    if (!row.short_form.empty()) {
+      EXPECT_TRUE(names.insert(row.short_form).second) << row.short_form;
+    }
     EXPECT_FALSE(row.group.empty()) << row.name;
   }
-  for (const char* needed :
-       {"tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size", "data-parallel-size",
-        "sequence-parallel", "cp-comm-type", "cp-layout", "order", "seq-length", "micro-batch-size", "global-batch-size",
-        "dtype", "tp", "pp", "cp", "dp", "sp", "arch", "num-layers", "hidden-size", "num-attention-heads", "num-query-groups",
-        "ffn-hidden-size", "max-position-embeddings", "hidden-dropout", "attention-dropout", "checkpoint", "data",
-        "train-iters", "lr", "min-lr", "lr-warmup-iters", "weight-decay", "clip-grad", "adam-beta1", "adam-beta2", "adam-eps",
-        "seed", "p2p-slots", "link", "no-overlap", "hang-timeout", "turns", "fault"})
+  for (const char* needed : {"tensor-model-parallel-size",
+                             "pipeline-model-parallel-size",
+                             "context-parallel-size",
+                             "data-parallel-size",
+                             "sequence-parallel",
+                             "cp-comm-type",
+                             "cp-layout",
+                             "order",
+                             "seq-length",
+                             "micro-batch-size",
+                             "global-batch-size",
+                             "dtype",
+                             "tp",
+                             "pp",
+                             "cp",
+                             "dp",
+                             "sp",
+                             "arch",
+                             "num-layers",
+                             "hidden-size",
+                             "num-attention-heads",
+                             "num-query-groups",
+                             "ffn-hidden-size",
+                             "max-position-embeddings",
+                             "hidden-dropout",
+                             "attention-dropout",
+                             "checkpoint",
+                             "data",
+                             "train-iters",
+                             "lr",
+                             "min-lr",
+                             "lr-warmup-iters",
+                             "weight-decay",
+                             "clip-grad",
+                             "adam-beta1",
+                             "adam-beta2",
+                             "adam-eps",
+                             "seed",
+                             "p2p-slots",
+                             "link",
+                             "no-overlap",
+                             "hang-timeout",
+                             "turns",
+                             "fault"})
     EXPECT_TRUE(names.contains(needed)) << needed;
 }
 
 TEST(ConfigJson, WritesWhatItReads) {
-  const JobConfig c = with(default_job(), {{"cp", "4"}, {"arch", "gpt"}, {"fault", "ring-buffer-reuse:rank=2,step=3"},
-                                           {"link", "0.5,1.25"}, {"turns", "9"}, {"labels-kept", "5,6"}, {"no-overlap", ""}});
+  const JobConfig c = with(default_job(), {{"cp", "4"},
+                                           {"arch", "gpt"},
+                                           {"fault", "ring-buffer-reuse:rank=2,step=3"},
+                                           {"link", "0.5,1.25"},
+                                           {"turns", "9"},
+                                           {"labels-kept", "5,6"},
+                                           {"no-overlap", ""}});
   const std::string text = to_json(c);
   JobConfig again;
   const Status status = apply_json(again, text, "round trip");
@@ -190,7 +254,8 @@ TEST(Validate, SentencesNameTheValueAndWhatToUse) {
             "hidden_size 66 cannot be split over num_attention_heads 4: use 64 or 68");
   EXPECT_EQ(refused({{"global-batch-size", "6"}, {"dp", "4"}}),
             "global_batch_size 6 is no multiple of micro_batch_size 1 x data_parallel_size 4: use 4 or 8");
-  EXPECT_TRUE(has(refused({{"num-attention-heads", "6"}, {"hidden-size", "96"}, {"num-query-groups", "4"}}), "use 4 or 8 heads"));
+  EXPECT_TRUE(has(refused({{"num-attention-heads", "6"}, {"hidden-size", "96"}, {"num-query-groups", "4"}}),
+                  "use 4 or 8 heads"));
   EXPECT_TRUE(has(refused({{"ffn-hidden-size", "99"}, {"tp", "2"}}), "ffn_hidden_size 99 cannot be split"));
   EXPECT_TRUE(has(refused({{"pp", "2"}}), "pipeline_model_parallel_size 2 is not in this version"));
   EXPECT_TRUE(has(refused({{"sp", ""}}), "use --tp 2 or more"));
@@ -198,15 +263,18 @@ TEST(Validate, SentencesNameTheValueAndWhatToUse) {
   EXPECT_TRUE(has(refused({{"tp", "0"}}), "tensor_model_parallel_size is 0"));
   EXPECT_TRUE(has(refused({{"order", "tp-cp"}}), "order 'tp-cp'"));
   EXPECT_TRUE(has(refused({{"dp", "1000"}, {"global-batch-size", "1000"}}), "at most 512"));
-  EXPECT_TRUE(has(refused({{"arch", "gpt"}, {"seq-length", "128"}, {"max-position-embeddings", "64"}}), "longer than max_position_embeddings"));
+  EXPECT_TRUE(has(refused({{"arch", "gpt"}, {"seq-length", "128"}, {"max-position-embeddings", "64"}}),
+                  "longer than max_position_embeddings"));
   EXPECT_TRUE(has(refused({{"attention-dropout", "1"}}), "attention_dropout is 1"));
   EXPECT_TRUE(has(refused({{"min-lr", "1"}}), "min_lr 1 is above lr"));
   EXPECT_TRUE(has(refused({{"hang-timeout", "0"}}), "hang_timeout is 0"));
   EXPECT_TRUE(has(refused({{"train-iters", "0"}}), "train_iters is 0"));
   EXPECT_TRUE(has(refused({{"num-layers", "0"}}), "num_layers is 0"));
   EXPECT_TRUE(has(refused({{"arch", "gpt"}, {"num-query-groups", "2"}}), "arch gpt has no grouped heads"));
-  EXPECT_TRUE(has(refused({{"hidden-size", "12"}, {"num-attention-heads", "4"}}), "rotary positions need an even width"));
-  EXPECT_TRUE(has(refused({{"hidden-size", "1024"}, {"num-attention-heads", "2"}}), "use 4 or more num_attention_heads"));
+  EXPECT_TRUE(
+      has(refused({{"hidden-size", "12"}, {"num-attention-heads", "4"}}), "rotary positions need an even width"));
+  EXPECT_TRUE(
+      has(refused({{"hidden-size", "1024"}, {"num-attention-heads", "2"}}), "use 4 or more num_attention_heads"));
 }
 
 TEST(Validate, FaultsNeedTheirPlace) {
@@ -214,10 +282,12 @@ TEST(Validate, FaultsNeedTheirPlace) {
     const Status status = validate(with(default_job(), flags));
     return status ? std::string("accepted") : status.error().message;
   };
-  EXPECT_EQ(refused({{"cp", "2"}, {"fault", "ring-buffer-reuse"}}), "fault ring-buffer-reuse needs --cp 4 or more and --cp-comm-type p2p");
+  EXPECT_EQ(refused({{"cp", "2"}, {"fault", "ring-buffer-reuse"}}),
+            "fault ring-buffer-reuse needs --cp 4 or more and --cp-comm-type p2p");
   EXPECT_EQ(refused({{"cp", "4"}, {"cp-comm-type", "all_gather"}, {"fault", "ring-early-exit"}}),
             "fault ring-early-exit needs --cp 2 or more and --cp-comm-type p2p");
-  EXPECT_TRUE(has(refused({{"cp", "4"}, {"fault", "ring-early-exit:rank=4"}}), "rank=4, but the job has 4 ranks: use at most 3"));
+  EXPECT_TRUE(has(refused({{"cp", "4"}, {"fault", "ring-early-exit:rank=4"}}),
+                  "rank=4, but the job has 4 ranks: use at most 3"));
   EXPECT_TRUE(has(refused({{"cp", "4"}, {"fault", "ring-early-exit:layer=9"}}), "layer=9, but the job has 4 layers"));
   EXPECT_TRUE(has(refused({{"cp", "4"}, {"fault", "ring-early-exit:step=30"}}), "step=30, but the job has 30 steps"));
   EXPECT_EQ(refused({{"cp", "4"}, {"fault", "ring-early-exit:rank=3,layer=3,step=29"}}), "accepted");

@@ -31,7 +31,9 @@ TEST(FaultTable, HasTheFourteenAndTheCleanTwin) {
     EXPECT_EQ(find_fault(row.name), &row);
     if (row.finding.empty()) EXPECT_EQ(row.outcome, "none");
     else EXPECT_NE(find_in_catalogue(row.finding), nullptr) << row.finding;
-    if (!row.implied.empty()) { EXPECT_NE(find_in_catalogue(row.implied), nullptr) << row.implied; }
+    if (!row.implied.empty()) {
+      EXPECT_NE(find_in_catalogue(row.implied), nullptr) << row.implied;
+    }
   }
   EXPECT_EQ(names.size(), 15u);
   EXPECT_EQ(ids.size(), 15u);
@@ -93,8 +95,9 @@ TEST(FaultPlan, RefusalsNameTheNearestWord) {
 }
 
 TEST(FaultPlan, TextReadsBackTheSame) {
-  for (const char* text : {"ring-early-exit:rank=2,layer=1,step=3", "no-global-max:layer=1,step=4", "cross-group-order:step=1",
-                           "ring-buffer-reuse:rank=1,layer=0,step=1,ring_step=2", "last-part-wins:step=2"}) {
+  for (const char* text :
+       {"ring-early-exit:rank=2,layer=1,step=3", "no-global-max:layer=1,step=4", "cross-group-order:step=1",
+        "ring-buffer-reuse:rank=1,layer=0,step=1,ring_step=2", "last-part-wins:step=2"}) {
     const FaultPlan plan = *parse_fault(text);
     EXPECT_EQ(to_text(plan), text);
     const FaultPlan again = *parse_fault(to_text(plan));

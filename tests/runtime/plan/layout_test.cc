@@ -79,8 +79,10 @@ TEST(Mesh, RefusalsNameTheValue) {
   const auto message = [](const Result<Mesh>& mesh) { return mesh ? std::string() : mesh.error().message; };
   EXPECT_NE(message(Mesh::make(0, 1, 1, 1)).find("tensor_model_parallel_size is 0"), std::string::npos);
   EXPECT_NE(message(Mesh::make(1, 1, -2, 1)).find("data_parallel_size is -2"), std::string::npos);
-  for (const char* order : {"", "tp", "tp-cp-dp", "tp-cp-dp-dp", "tp-cp-dp-pp-tp", "tp-cp-dp-xx", "tp--cp-dp", "tp-cp-dp-pp-"})
-    EXPECT_NE(message(Mesh::make(1, 1, 1, 1, order)).find("use tp-cp-dp-pp or tp-pp-cp-dp"), std::string::npos) << order;
+  for (const char* order :
+       {"", "tp", "tp-cp-dp", "tp-cp-dp-dp", "tp-cp-dp-pp-tp", "tp-cp-dp-xx", "tp--cp-dp", "tp-cp-dp-pp-"})
+    EXPECT_NE(message(Mesh::make(1, 1, 1, 1, order)).find("use tp-cp-dp-pp or tp-pp-cp-dp"), std::string::npos)
+        << order;
   EXPECT_NE(message(Mesh::make(65536, 65536, 65536, 1)).find("lower it"), std::string::npos);  // no overflow on the way
 }
 
@@ -136,7 +138,8 @@ TEST(SequenceSplit, Refuses) {
   EXPECT_EQ(SequenceSplit::make(0, 2, CpLayout::kZigzag).error().kind, ErrorKind::kUsage);
   EXPECT_FALSE(SequenceSplit::make(-5, 2, CpLayout::kZigzag));
   EXPECT_FALSE(SequenceSplit::make(16, 0, CpLayout::kZigzag));
-  EXPECT_NE(SequenceSplit::make(int64_t(1) << 40, 2, CpLayout::kZigzag).error().message.find("seq_length"), std::string::npos);
+  EXPECT_NE(SequenceSplit::make(int64_t(1) << 40, 2, CpLayout::kZigzag).error().message.find("seq_length"),
+            std::string::npos);
 }
 
 TEST(Sequence, PlainCountsUpAndMarksPadding) {
@@ -157,17 +160,19 @@ TEST(Sequence, DocumentsRestartPositions) {
 
 TEST(Sequence, RefusesIdsThatDoNotFit) {
   const SequenceSplit split = *SequenceSplit::make(4, 1, CpLayout::kContiguous);
-  EXPECT_NE(explicit_sequence(split, {0, 1, 2}, {}).error().message.find("3 entries for a sequence of 4"), std::string::npos);
-  EXPECT_NE(explicit_sequence(split, {}, {0, 0, -1, 0}).error().message.find("document_ids[2] is -1"), std::string::npos);
+  EXPECT_NE(explicit_sequence(split, {0, 1, 2}, {}).error().message.find("3 entries for a sequence of 4"),
+            std::string::npos);
+  EXPECT_NE(explicit_sequence(split, {}, {0, 0, -1, 0}).error().message.find("document_ids[2] is -1"),
+            std::string::npos);
   EXPECT_EQ(explicit_sequence(split, {0, 1, int64_t(1) << 40, 3}, {}).error().kind, ErrorKind::kData);
 }
 
 TEST(Sequence, MaskKeepsDocumentsAndPaddingApart) {
   EXPECT_TRUE(may_see(5, 1, 5, 1));
   EXPECT_TRUE(may_see(5, 1, 3, 1));
-  EXPECT_FALSE(may_see(3, 1, 5, 1));   // the future
-  EXPECT_FALSE(may_see(5, 1, 3, 0));   // another document
-  EXPECT_FALSE(may_see(5, -1, 3, -1)); // padding sees nothing
+  EXPECT_FALSE(may_see(3, 1, 5, 1));    // the future
+  EXPECT_FALSE(may_see(5, 1, 3, 0));    // another document
+  EXPECT_FALSE(may_see(5, -1, 3, -1));  // padding sees nothing
 }
 
 TEST(PositionRuns, BreakWhereRowsPositionsOrDocumentsJump) {
@@ -175,8 +180,7 @@ TEST(PositionRuns, BreakWhereRowsPositionsOrDocumentsJump) {
   const std::vector<int32_t> rows = split.rows(1);  // 2 3 12 13
   EXPECT_EQ(position_runs(rows, {2, 3, 12, 13}, {0, 0, 0, 0}),
             (std::vector<PositionRun>{{2, 2, 2, 0}, {12, 2, 12, 0}}));
-  EXPECT_EQ(position_runs(rows, {0, 1, 2, 3}, {0, 0, 0, 0}),
-            (std::vector<PositionRun>{{2, 2, 0, 0}, {12, 2, 2, 0}}));
+  EXPECT_EQ(position_runs(rows, {0, 1, 2, 3}, {0, 0, 0, 0}), (std::vector<PositionRun>{{2, 2, 0, 0}, {12, 2, 2, 0}}));
   EXPECT_EQ(position_runs({0, 1, 2, 3}, {0, 1, 0, 1}, {4, 4, 5, 5}),
             (std::vector<PositionRun>{{0, 2, 0, 4}, {2, 2, 0, 5}}));
   EXPECT_EQ(position_runs({0, 1}, {0, 1}, {0, -1}), (std::vector<PositionRun>{{0, 1, 0, 0}, {1, 1, 1, -1}}));

@@ -8,9 +8,9 @@
 namespace ringscope {
 namespace {
 
+using nlohmann::json;
 using testing::distance;
 using testing::Layout;
-using nlohmann::json;
 
 EvalResult run(const Layout& layout, const std::string& model, const std::string& input, DType dtype) {
   auto result = evaluate(testing::job(layout, model, dtype), testing::read_input(model, input), {});
@@ -62,16 +62,17 @@ TEST_P(EveryLayout, Fp32IsAsCloseAsPyTorch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Fixtures, EveryLayout,
-    ::testing::Combine(::testing::Values("gpt2", "llama"), ::testing::Values("plain", "padded", "odd", "packed"),
-                       ::testing::Range(0, int(testing::layouts().size()))),
-    [](const auto& info) {
-      std::string text = std::get<0>(info.param) + "_" + std::get<1>(info.param) + "_" +
-                         testing::layouts()[std::get<2>(info.param)].name;
-      std::replace_if(text.begin(), text.end(), [](char c) { return !std::isalnum(c); }, '_');
-      return text;
-    });
+INSTANTIATE_TEST_SUITE_P(Fixtures, EveryLayout,
+                         ::testing::Combine(::testing::Values("gpt2", "llama"),
+                                            ::testing::Values("plain", "padded", "odd", "packed"),
+                                            ::testing::Range(0, int(testing::layouts().size()))),
+                         [](const auto& info) {
+                           std::string text = std::get<0>(info.param) + "_" + std::get<1>(info.param) + "_" +
+                                              testing::layouts()[std::get<2>(info.param)].name;
+                           std::replace_if(
+                               text.begin(), text.end(), [](char c) { return !std::isalnum(c); }, '_');
+                           return text;
+                         });
 
 // ---- training curves ---------------------------------------------------------------------------------------
 
@@ -112,8 +113,8 @@ class Curve : public ::testing::TestWithParam<std::tuple<std::string, std::strin
 
 TEST_P(Curve, FollowsPyTorch) {
   const auto& [model, file, fp64] = GetParam();
-  const json curve = testing::read_json(testing::models_dir() + "/" + model + "/" + file +
-                                        (fp64 ? ".fp64.json" : ".fp32.json"));
+  const json curve =
+      testing::read_json(testing::models_dir() + "/" + model + "/" + file + (fp64 ? ".fp64.json" : ".fp32.json"));
   const double limit = fp64 ? 1e-8 : 1e-5;
   const JobConfig base = curve_job(model, curve, file, fp64 ? DType::kF64 : DType::kF32);
   for (const Layout& layout : {testing::layouts()[0], testing::layouts()[9]}) {
@@ -127,7 +128,8 @@ TEST_P(Curve, FollowsPyTorch) {
     for (size_t i = 0; i < result->steps.size(); ++i) {
       const json& want = curve.at("steps")[i];
       EXPECT_NEAR(result->steps[i].loss / want.at("loss").get<double>(), 1, limit) << layout.name << " step " << i;
-      EXPECT_NEAR(result->steps[i].grad_norm / want.at("grad_norm").get<double>(), 1, limit) << layout.name << " step " << i;
+      EXPECT_NEAR(result->steps[i].grad_norm / want.at("grad_norm").get<double>(), 1, limit)
+          << layout.name << " step " << i;
       EXPECT_NEAR(result->steps[i].lr, want.at("lr").get<double>(), 1e-15);
     }
     check_final_parameters(result->final_parameters, curve.at("final_parameters"), fp64 ? 1e-8 : 1e-5);

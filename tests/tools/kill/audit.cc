@@ -45,5 +45,4 @@ void __wrap_rs_emit(uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t
   __real_rs_emit(kind, flags, lane, payload, n_words);
   slot.done.fetch_add(1);
 }
-
 }

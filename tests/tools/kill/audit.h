@@ -7,7 +7,7 @@
 
 namespace ringscope::testing {
 
-struct AuditSlot {       // of one thread
+struct AuditSlot {  // of one thread
   std::atomic<int64_t> tid;
   std::atomic<uint64_t> begun, done;  // groups asked for, and those that came back
 };

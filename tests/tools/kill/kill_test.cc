@@ -66,9 +66,26 @@ class Killed {
   void run(int64_t after_us) {
     ASSERT_NE(audit_, nullptr);
     setenv(testing::kAuditVariable, (scratch_ / "audit").c_str(), 1);
-    const pid_t pid = start({RINGSCOPE_AUDITED_PROGRAM, "train", "--tp", "2", "--cp", "2", "--num-layers", "2", "--hidden-size",
-                             "32", "--num-attention-heads", "4", "--seq-length", "32", "--global-batch-size", "2",
-                             "--train-iters", "1000000", "--trace", db()},
+    const pid_t pid = start({RINGSCOPE_AUDITED_PROGRAM,
+                             "train",
+                             "--tp",
+                             "2",
+                             "--cp",
+                             "2",
+                             "--num-layers",
+                             "2",
+                             "--hidden-size",
+                             "32",
+                             "--num-attention-heads",
+                             "4",
+                             "--seq-length",
+                             "32",
+                             "--global-batch-size",
+                             "2",
+                             "--train-iters",
+                             "1000000",
+                             "--trace",
+                             db()},
                             scratch_ / "train");
     usleep(useconds_t(after_us));
     kill(pid, SIGKILL);
@@ -148,7 +165,8 @@ TEST(KillNine, FiftyTimesAtRandomMomentsOfATraining) {
     ASSERT_TRUE(store) << store.error().message;
     EXPECT_EQ(integrity(*store), "ok");
     with_steps += scalar(*store, "SELECT count(*) FROM train_step") > 0;
-    EXPECT_EQ(scalar(*store, "SELECT coalesce(sum(records + torn), 0) FROM lost"), scalar(*store, "SELECT sum(lost) FROM source"));
+    EXPECT_EQ(scalar(*store, "SELECT coalesce(sum(records + torn), 0) FROM lost"),
+              scalar(*store, "SELECT sum(lost) FROM source"));
     int again = -1;
     EXPECT_EQ(killed.diagnose(again), report);
     EXPECT_EQ(again, code);

@@ -22,9 +22,9 @@ uint64_t mix(uint64_t h, uint64_t value) {
 
 // What of a call must agree, at three levels of detail.
 struct Digest {
-  uint64_t full = 0;      // everything
-  uint64_t any_step = 0;  // the same call of another step
-  uint64_t any_layer = 0; // the same call of another layer and step
+  uint64_t full = 0;       // everything
+  uint64_t any_step = 0;   // the same call of another step
+  uint64_t any_layer = 0;  // the same call of another layer and step
 };
 
 Digest digest(const TraceView& view, uint32_t coll_row) {
@@ -181,8 +181,8 @@ class Comparison {
     return d;
   }
 
-  Divergence settle(size_t seq, const std::vector<const MemberCalls*>& a,
-                    const std::vector<const MemberCalls*>& b, const Votes& votes) const {
+  Divergence settle(size_t seq, const std::vector<const MemberCalls*>& a, const std::vector<const MemberCalls*>& b,
+                    const Votes& votes) const {
     const Edit e = edit(*a[0], *b[0], seq);
     int side = 0;  // +1: b departed, -1: a departed
     if (e.kind == Edit::Kind::kDeletion) side = votes.expected(calls_, a[0]->at(seq), b[0]->at(seq));

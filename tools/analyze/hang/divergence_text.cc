@@ -22,8 +22,7 @@ std::string call_text(const TraceIndex& index, uint32_t op_row) {
 
 Evidence evidence(const TraceIndex& index, uint32_t op_row, const std::string& prefix) {
   const OpRow& op = index.view.ops[op_row];
-  return {0, "coll", int64_t(op.coll),
-          prefix + "rank " + std::to_string(op.rank) + " ran " + call_text(index, op_row)};
+  return {0, "coll", int64_t(op.coll), prefix + "rank " + std::to_string(op.rank) + " ran " + call_text(index, op_row)};
 }
 
 // The last call of the rank in the group before seq.
@@ -58,8 +57,8 @@ Finding divergence_finding(const TraceIndex& index, const Divergence& d) {
                  "; there is no majority, so nobody is accused";
     f.would_raise_confidence = "a trace that holds an earlier step in which the group agreed";
   } else if (missing) {
-    f.sentence = who + " never called " + call_text(index, d.expected) + ", call " + at + "; " +
-                 last_call(index, d, d.ranks[0]);
+    f.sentence =
+        who + " never called " + call_text(index, d.expected) + ", call " + at + "; " + last_call(index, d, d.ranks[0]);
     if (d.actual != kNoRow) f.sentence += "; it went on with " + call_text(index, d.actual);
   } else if (d.kind == Divergence::Kind::kExtra) {
     f.sentence = who + " made one call more than its group: " + call_text(index, d.actual) + " as call " + at +

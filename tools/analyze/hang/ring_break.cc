@@ -19,8 +19,8 @@ Finding ring_break_finding(const TraceIndex& index, const ShortRing& ring) {
   const int next = f.group->ranks[size_t(self - f.group->ranks.begin() + 1) % f.group->ranks.size()];
   std::string counts;
   for (const auto& [member, steps] : ring.steps)
-    counts += (counts.empty() ? "" : ", ") + std::string("rank ") + std::to_string(member) + " ran " +
-              std::to_string(steps);
+    counts +=
+        (counts.empty() ? "" : ", ") + std::string("rank ") + std::to_string(member) + " ran " + std::to_string(steps);
   f.sentence = "ring " + group_text(*f.group) + " broke at " + place_text(ring.where) + ": hop " +
                std::to_string(rank) + "->" + std::to_string(next) + " is missing because " + ranks_text(ring.ranks) +
                " left the ring early (attention steps, " + std::to_string(ring.expected) + " expected: " + counts +
@@ -30,9 +30,9 @@ Finding ring_break_finding(const TraceIndex& index, const ShortRing& ring) {
     f.seq = int64_t(index.view.p2ps[op.p2p].seq);
     if (op.enqueue_ns) f.first_ns = op.enqueue_ns;
     f.evidence.push_back({0, "p2p", int64_t(op.p2p),
-                          "rank " + std::to_string(op.rank) + " receives hop " +
-                              std::to_string(ring.where.ring_step) + " as #" + std::to_string(*f.seq) +
-                              " from rank " + std::to_string(rank) + ", which sends no block of this pass for it"});
+                          "rank " + std::to_string(op.rank) + " receives hop " + std::to_string(ring.where.ring_step) +
+                              " as #" + std::to_string(*f.seq) + " from rank " + std::to_string(rank) +
+                              ", which sends no block of this pass for it"});
   }
   for (int64_t row : ring.plan_rows) {
     const RingPlanRow& plan = index.view.ring_plans[size_t(row)];

@@ -17,8 +17,8 @@ struct Shard {
 };
 
 struct Sample {
-  std::map<int, Shard> data, applied;       // by rank
-  std::map<uint32_t, uint32_t> global;      // row -> position, from the data of all ranks
+  std::map<int, Shard> data, applied;   // by rank
+  std::map<uint32_t, uint32_t> global;  // row -> position, from the data of all ranks
 };
 
 enum Kind { kRestart = 0, kLayout = 1, kKinds = 2 };
@@ -27,7 +27,7 @@ struct Tally {
   std::vector<int> ranks;
   size_t shards = 0;
   int step = -1, rank = -1;
-  std::string what;             // "zigzag" for layout
+  std::string what;  // "zigzag" for layout
   size_t data_row = 0, applied_row = 0;
   uint32_t row = 0, expected = 0, actual = 0;
 };
@@ -80,8 +80,7 @@ class Positions {
         shard.rows.push_back(run.token_start + k);
         shard.position.push_back(position);
         shard.padding.push_back(run.document == kPadding);
-        if (run.role == PositionRole::kData && run.document != kPadding)
-          sample.global[run.token_start + k] = position;
+        if (run.role == PositionRole::kData && run.document != kPadding) sample.global[run.token_start + k] = position;
       }
     }
   }

@@ -295,11 +295,12 @@ Finding race_finding(const TraceIndex& index, Hazard hazard, const Tally& tally)
   if (comm) f.group = group_ref(*comm);
 
   const BufferRow* buffer = index.buffer(pair.buffer);
-  const std::string memory = "bytes " + std::to_string(pair.begin) + "-" + std::to_string(pair.end - 1) + " of buffer " +
+  const std::string memory = "bytes " + std::to_string(pair.begin) + "-" + std::to_string(pair.end - 1) +
+                             " of buffer " +
                              (buffer && !buffer->name.empty() ? "'" + buffer->name + "'" : std::to_string(pair.buffer));
   const std::string edge = "record an event on " + index.stream_name(first.stream) + " after " +
-                           std::string(view.text(first.name)) + ", wait for it on " +
-                           index.stream_name(second.stream) + " before " + std::string(view.text(second.name));
+                           std::string(view.text(first.name)) + ", wait for it on " + index.stream_name(second.stream) +
+                           " before " + std::string(view.text(second.name));
   f.sentence = "on " + ranks_text(f.ranks) + " " + site(index, pair.second) +
                (hazard == kRaw ? " reads " : " overwrites ") + memory + " while " + site(index, pair.first) +
                (hazard == kRaw ? " may still be writing it" : " may still be reading it") +

@@ -8,7 +8,6 @@
 namespace ringscope {
 namespace {
 
-
 // The first receive of the left ring's neighbour that finds no block: hop number `hop` of this pass.
 uint32_t neighbour_receive(const TraceIndex& index, const CommRow& comm, const Where& where, int rank, int hop) {
   const auto self = std::find(comm.ranks.begin(), comm.ranks.end(), rank);
@@ -80,8 +79,7 @@ Finding step_count_finding(const TraceIndex& index, const ShortRing& ring) {
   f.first_ns = index.step_ns(ring.ranks[0], ring.where.step);
   std::string counts;
   for (const auto& [rank, steps] : ring.steps)
-    counts += (counts.empty() ? "" : ", ") + std::string("rank ") + std::to_string(rank) + ": " +
-              std::to_string(steps);
+    counts += (counts.empty() ? "" : ", ") + std::string("rank ") + std::to_string(rank) + ": " + std::to_string(steps);
   f.sentence = ranks_text(ring.ranks) + " ran too few attention steps in ring " + group_text(*f.group) + " at " +
                place_text(ring.where) + " (steps run, " + std::to_string(ring.expected) + " expected: " + counts +
                "); later blocks of this ring arrive one hop too early";

@@ -127,13 +127,16 @@ class ThreeStep {
     const std::string who = ranks_text(f.ranks);
     switch (fault) {
       case kNoMax:
-        f.sentence = who + " normalised attention against the maximum of the own keys" + row + "the maximum over the group is " + tail;
+        f.sentence = who + " normalised attention against the maximum of the own keys" + row +
+                     "the maximum over the group is " + tail;
         break;
       case kSumForMax:
-        f.sentence = who + " reduced the row maxima with SUM instead of MAX" + row + "the maximum over the group is " + tail;
+        f.sentence =
+            who + " reduced the row maxima with SUM instead of MAX" + row + "the maximum over the group is " + tail;
         break;
       default:
-        f.sentence = who + " divided attention by the denominator of the own keys only" + row + "the sum over the group is " + tail;
+        f.sentence = who + " divided attention by the denominator of the own keys only" + row +
+                     "the sum over the group is " + tail;
     }
     return f;
   }

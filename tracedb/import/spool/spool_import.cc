@@ -184,9 +184,7 @@ class SpoolImport {
         row.time_ns = ring.to_ns(g.ticks);
         break;
       }
-      case RecordKind::kBufferFree:
-        frees_[g.as<BufferFreeRecord>().buffer] = {ring.to_ns(g.ticks), g.lane};
-        break;
+      case RecordKind::kBufferFree: frees_[g.as<BufferFreeRecord>().buffer] = {ring.to_ns(g.ticks), g.lane}; break;
       case RecordKind::kRingPlan: add(tables_.ring_plans, ring, g.as<RingPlanRecord>(), issue); break;
       case RecordKind::kSoftmaxRow: add(tables_.softmax_rows, ring, g.as<SoftmaxRowRecord>(), issue); break;
       case RecordKind::kPositionRun: add(tables_.positions, ring, g.as<PositionRunRecord>(), issue); break;
@@ -229,11 +227,12 @@ class SpoolImport {
         const auto r = g.as<RankExitRecord>();
         const Where w = Where::unpack(r.where);
         auto known = [](int64_t v, bool is) { return is ? Cell(v) : Cell(); };
-        write_now("INSERT INTO rank_exit(rank, status, time_ns, reason, step, layer, microbatch, ring_step, pass) "
-                  "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                  {int64_t(r.rank), r.status, ring.to_ns(g.ticks), text(ring, r.reason), known(w.step, w.step >= 0),
-                   known(w.layer, w.layer >= 0), known(w.microbatch, w.microbatch >= 0),
-                   known(w.ring_step, w.ring_step >= 0), known(int64_t(w.pass), w.pass != Pass::kNone)});
+        write_now(
+            "INSERT INTO rank_exit(rank, status, time_ns, reason, step, layer, microbatch, ring_step, pass) "
+            "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            {int64_t(r.rank), r.status, ring.to_ns(g.ticks), text(ring, r.reason), known(w.step, w.step >= 0),
+             known(w.layer, w.layer >= 0), known(w.microbatch, w.microbatch >= 0), known(w.ring_step, w.ring_step >= 0),
+             known(int64_t(w.pass), w.pass != Pass::kNone)});
         break;
       }
       case RecordKind::kRank: {
@@ -254,13 +253,15 @@ class SpoolImport {
   }
 
   void read_comm(const RingReader& ring, const CommRecord& r) {
-    write_now("INSERT INTO comm VALUES(?, ?, ?, ?, ?) ON CONFLICT(comm) DO UPDATE SET creation = "
-              "min(creation, excluded.creation)",
-              {int64_t(r.comm), int64_t(r.creation), int64_t(r.axis), text(ring, r.name), int64_t(r.size)});
+    write_now(
+        "INSERT INTO comm VALUES(?, ?, ?, ?, ?) ON CONFLICT(comm) DO UPDATE SET creation = "
+        "min(creation, excluded.creation)",
+        {int64_t(r.comm), int64_t(r.creation), int64_t(r.axis), text(ring, r.name), int64_t(r.size)});
     if (ring.rank() < 0) return;
-    write_now("INSERT INTO comm_rank VALUES(?, ?, ?, ?) ON CONFLICT(comm, group_rank) DO UPDATE SET creation = "
-              "excluded.creation",
-              {int64_t(r.comm), int64_t(r.group_rank), int64_t(ring.rank()), int64_t(r.creation)});
+    write_now(
+        "INSERT INTO comm_rank VALUES(?, ?, ?, ?) ON CONFLICT(comm, group_rank) DO UPDATE SET creation = "
+        "excluded.creation",
+        {int64_t(r.comm), int64_t(r.group_rank), int64_t(ring.rank()), int64_t(r.creation)});
   }
 
   Status write_rest() {
@@ -292,10 +293,11 @@ class SpoolImport {
           continue;
         }
         auto time = [](int64_t ns) { return ns ? Cell(ns) : Cell(); };
-        write_now("UPDATE op SET start_ns = coalesce(?1, start_ns), end_ns = coalesce(?2, end_ns), bytes_sent = ?3, "
-                  "state = max(state, ?4) WHERE op_id = ?5",
-                  {time(m.start_ns), time(m.end_ns), int64_t(m.bytes_sent), int64_t(m.end_ns ? 2 : 1),
-                   int64_t(uint64_t(ring) << 40 | at)});
+        write_now(
+            "UPDATE op SET start_ns = coalesce(?1, start_ns), end_ns = coalesce(?2, end_ns), bytes_sent = ?3, "
+            "state = max(state, ?4) WHERE op_id = ?5",
+            {time(m.start_ns), time(m.end_ns), int64_t(m.bytes_sent), int64_t(m.end_ns ? 2 : 1),
+             int64_t(uint64_t(ring) << 40 | at)});
       }
     }
   }
@@ -304,8 +306,8 @@ class SpoolImport {
     const std::string token = token_text(ring.process_token());
     const int64_t id = ring.ring_id();
     write_now("INSERT OR REPLACE INTO thread VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-              {id, token, int64_t(ring.rank()), int64_t(ring.pid()), int64_t(ring.tid()), ring.host(), ring.thread_name(),
-               std::string(ring.mode() == SpoolMode::kStream ? "stream" : "flight"),
+              {id, token, int64_t(ring.rank()), int64_t(ring.pid()), int64_t(ring.tid()), ring.host(),
+               ring.thread_name(), std::string(ring.mode() == SpoolMode::kStream ? "stream" : "flight"),
                std::string(ring.tick_kind() == TickKind::kTsc ? "tsc" : "monotonic"), int64_t(ring.clean()),
                ring.start_ns()});
     write_now("DELETE FROM clock_sync WHERE process = ? AND ring = ?", {token, id});
@@ -363,20 +365,25 @@ class SpoolImport {
 
   void write_stats() {
     stat("spool.records", "info", source_.rows, "records read back from the rings");
-    stat("spool.records_lost", "data_loss", lost_, "records overwritten or dropped; record with --trace, or larger rings");
+    stat("spool.records_lost", "data_loss", lost_,
+         "records overwritten or dropped; record with --trace, or larger rings");
     stat("spool.records_torn", "data_loss", torn_, "records that were being written when the program was killed");
     stat("spool.records_without_ring", "data_loss", unringed_, "threads could not create a ring file; see disk space");
-    stat("spool.rings_open", "info", unclean_rings_, "rings that were not closed in order: the program was killed or runs");
+    stat("spool.rings_open", "info", unclean_rings_,
+         "rings that were not closed in order: the program was killed or runs");
     stat("spool.clock_monotonic", "info", monotonic_rings_, "no invariant TSC: times come from clock_gettime");
     stat("spool.names_lost", "data_loss", names_lost_, "names that could not be written; see disk space");
     stat("spool.names_torn", "info", torn_names_, "a names file ends in a half-written entry");
-    stat("spool.files_unfinished", "info", contents_.unfinished, "the kill came while they were created; they never held a record");
+    stat("spool.files_unfinished", "info", contents_.unfinished,
+         "the kill came while they were created; they never held a record");
     stat("spool.unreadable_files", "error", int64_t(contents_.unreadable.size()),
          contents_.unreadable.empty() ? "" : contents_.unreadable.front().why);
     if (anything_new_) {
-      stat("spool.names_missing", "data_loss", names_missing_, "records name texts that were not written; shown as ?id");
+      stat("spool.names_missing", "data_loss", names_missing_,
+           "records name texts that were not written; shown as ?id");
       stat("spool.unknown_kinds", "data_loss", unknown_kinds_, "records of kinds this version does not know");
-      stat("spool.marks_without_op", "data_loss", marks_without_op_, "operations started or ended whose enqueue was lost");
+      stat("spool.marks_without_op", "data_loss", marks_without_op_,
+           "operations started or ended whose enqueue was lost");
     }
     source_.path = dir_;
     source_.format = "ringscope.spool";
@@ -386,7 +393,9 @@ class SpoolImport {
               {source_.path, source_.format, int64_t(source_.rank), source_.rows, source_.lost});
   }
 
-  struct Probe { int64_t events = 0, dropped = 0; };
+  struct Probe {
+    int64_t events = 0, dropped = 0;
+  };
 
   std::string dir_;
   Store& store_;

@@ -146,21 +146,33 @@ Status put(Store& store, const char* table, const std::vector<Row>& rows, std::v
 }  // namespace
 
 Status Tables::write(Store& s) const {
-  Status ok = put(s, "op", ops, {"op_id", "stream", "name", "kind", "state", "group_op", "enqueue_ns", "start_ns",
-                                 "end_ns", "bytes_sent"}, true, op_cell);
-  if (ok) ok = put(s, "coll", colls, {"op_id", "comm", "seq", "func", "count", "dtype", "redop", "root"}, false, coll_cell);
-  if (ok) ok = put(s, "p2p", p2ps, {"op_id", "comm", "peer", "direction", "seq", "bytes", "count", "dtype"}, false, p2p_cell);
+  Status ok =
+      put(s, "op", ops,
+          {"op_id", "stream", "name", "kind", "state", "group_op", "enqueue_ns", "start_ns", "end_ns", "bytes_sent"},
+          true, op_cell);
+  if (ok)
+    ok = put(s, "coll", colls, {"op_id", "comm", "seq", "func", "count", "dtype", "redop", "root"}, false, coll_cell);
+  if (ok)
+    ok = put(s, "p2p", p2ps, {"op_id", "comm", "peer", "direction", "seq", "bytes", "count", "dtype"}, false, p2p_cell);
   if (ok) ok = put(s, "access", accesses, {"op_id", "buffer", "begin_byte", "end_byte", "mode"}, false, access_cell);
   if (ok) ok = put(s, "sync", syncs, {"kind", "stream", "event", "key", "name", "time_ns"}, true, sync_cell);
-  if (ok) ok = put(s, "buffer", buffers, {"buffer", "base", "bytes", "category", "name", "alloc_ns"}, true, buffer_cell);
+  if (ok)
+    ok = put(s, "buffer", buffers, {"buffer", "base", "bytes", "category", "name", "alloc_ns"}, true, buffer_cell);
   if (ok) ok = put(s, "ring_plan", ring_plans, {"comm", "expected_steps", "run_steps"}, true, ring_plan_cell);
-  if (ok) ok = put(s, "softmax_row", softmax_rows, {"position", "head", "kv_owner", "sample", "method", "parts", "m_own",
-                                                    "lse_own", "m_used", "sum_used", "lse_result"}, true, softmax_cell);
-  if (ok) ok = put(s, "position_run", positions, {"role", "token_start", "count", "pos_start", "stride", "document",
-                                                  "sample", "rope_base"}, true, position_cell);
+  if (ok)
+    ok = put(s, "softmax_row", softmax_rows,
+             {"position", "head", "kv_owner", "sample", "method", "parts", "m_own", "lse_own", "m_used", "sum_used",
+              "lse_result"},
+             true, softmax_cell);
+  if (ok)
+    ok = put(s, "position_run", positions,
+             {"role", "token_start", "count", "pos_start", "stride", "document", "sample", "rope_base"}, true,
+             position_cell);
   if (ok) ok = put(s, "memory_sample", memory, {"category", "bytes", "peak_bytes", "time_ns"}, true, memory_cell);
-  if (ok) ok = put(s, "train_step", train_steps, {"loss_sum", "valid_tokens", "divisor", "loss", "tokens", "seconds",
-                                                  "grad_norm", "lr", "peak_bytes"}, true, train_cell);
+  if (ok)
+    ok = put(s, "train_step", train_steps,
+             {"loss_sum", "valid_tokens", "divisor", "loss", "tokens", "seconds", "grad_norm", "lr", "peak_bytes"},
+             true, train_cell);
   return ok;
 }
 

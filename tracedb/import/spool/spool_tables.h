@@ -21,16 +21,42 @@ struct OpRow : Place {
   uint64_t bytes_sent = 0;
   int state() const { return end_ns ? 2 : start_ns ? 1 : 0; }
 };
-struct CollRow : Place { CollRecord r{}; };
-struct P2pRow : Place { P2pRecord r{}; };
-struct AccessRow : Place { AccessRecord r{}; };
-struct SyncRow : Place { SyncRecord r{}; uint32_t stream = 0; int64_t name = 0; int64_t time_ns = 0; };
-struct BufferRow : Place { BufferAllocRecord r{}; int64_t name = 0; int64_t time_ns = 0; };
-struct RingPlanRow : Place { RingPlanRecord r{}; };
-struct SoftmaxRow : Place { SoftmaxRowRecord r{}; };
-struct PositionRow : Place { PositionRunRecord r{}; };
-struct MemoryRow : Place { MemorySampleRecord r{}; int64_t time_ns = 0; };
-struct TrainRow : Place { TrainStepRecord r{}; };
+struct CollRow : Place {
+  CollRecord r{};
+};
+struct P2pRow : Place {
+  P2pRecord r{};
+};
+struct AccessRow : Place {
+  AccessRecord r{};
+};
+struct SyncRow : Place {
+  SyncRecord r{};
+  uint32_t stream = 0;
+  int64_t name = 0;
+  int64_t time_ns = 0;
+};
+struct BufferRow : Place {
+  BufferAllocRecord r{};
+  int64_t name = 0;
+  int64_t time_ns = 0;
+};
+struct RingPlanRow : Place {
+  RingPlanRecord r{};
+};
+struct SoftmaxRow : Place {
+  SoftmaxRowRecord r{};
+};
+struct PositionRow : Place {
+  PositionRunRecord r{};
+};
+struct MemoryRow : Place {
+  MemorySampleRecord r{};
+  int64_t time_ns = 0;
+};
+struct TrainRow : Place {
+  TrainStepRecord r{};
+};
 
 struct Tables {
   std::vector<OpRow> ops;
