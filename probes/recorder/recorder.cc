@@ -82,7 +82,7 @@ struct Globals {
   rs_counts last{};
   int generation = 0;
   TickKind tick_kind = TickKind::kMonotonic;
-  double ticks_per_ns = 0;
+  double ticks_per_ns = 0, ns_per_record = 0;
   bool fork_handlers = false;
 };
 
@@ -185,6 +185,7 @@ int open_names(Globals& g, Session& s) {
   s.token = new_token();
   s.names.reset(NamesWriter::create(s.dir, s.token, &error));
   if (!s.names) return error ? error : EIO;
+  s.names->header().ns_per_record.store(g.ns_per_record, std::memory_order_relaxed);
   s.names->add_all(g.texts);
   g_counters.store(&s.names->header(), std::memory_order_release);
   return 0;
@@ -357,6 +358,7 @@ int rs_open(const rs_options* options) {
   if (g.ticks_per_ns == 0) {
     g.tick_kind = tsc_is_invariant() ? TickKind::kTsc : TickKind::kMonotonic;
     g.ticks_per_ns = measure_ticks_per_ns(g.tick_kind);
+    g.ns_per_record = Ring::measure_ns_per_record(g.tick_kind);
   }
   if (const int error = open_names(g, *session))
     return fail(error, "cannot write in " + session->dir + ": " + std::strerror(error));

@@ -23,6 +23,7 @@ class AllGatherAttention : public Attention {
     Tensor m = device_.allocate(DType::kF64, {tokens, heads}, MemCategory::kWorkspace, "attention.max");
     env_.kernels.forward(device_, *env_.compute, q, all, batch.shards[env_.cp_rank()], keys, env_.scale, batch.dropout,
                          o, lse, m);
+    env_.log->summarise(*env_.compute, lse, 1, SoftmaxMethod::kLseMerge);
     saved = {q, kv, o, lse};
     return o;
   }

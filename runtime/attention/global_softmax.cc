@@ -103,6 +103,7 @@ Tensor GlobalSoftmaxAttention::forward(const Tensor& q, const Tensor& kv, const 
   Tensor o = device_.allocate(q.dtype(), {tokens, heads, dim}, MemCategory::kActivation, "attention.o");
   Tensor lse = device_.allocate(DType::kF64, {tokens, heads}, MemCategory::kActivation, "attention.lse");
   kernels::softmax_normalise(device_, compute, u_own, m[rank_], z[rank_], o, lse);
+  env_.log->summarise(compute, lse, size_, SoftmaxMethod::kGlobalThreeStep);
   if (env_.log->enabled()) {
     const auto result =
         env_.log->open(batch.sampled[rank_], SoftmaxLog::kResult, size_, SoftmaxMethod::kGlobalThreeStep);

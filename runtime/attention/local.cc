@@ -23,6 +23,7 @@ class LocalAttention : public Attention {
     Tensor m = device.allocate(DType::kF64, {tokens, heads}, MemCategory::kWorkspace, "attention.max");
     env_.kernels.forward(device, *env_.compute, q, kv, batch.shards[0], batch.shards[0], env_.scale, batch.dropout, o,
                          lse, m);
+    env_.log->summarise(*env_.compute, lse, 1, SoftmaxMethod::kLseMerge);
     saved = {q, kv, o, lse};
     return o;
   }

@@ -2,13 +2,14 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "probes/recorder/emit.h"
 
 namespace ringscope {
 namespace {
 
-constexpr int kSamplesPerChunk = 1024;
+constexpr int kRowsPerChunk = 1024;
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 // Natural LSE of the part, from its own sum relative to the maximum that was used. Unknown when that maximum
@@ -19,25 +20,50 @@ double own_lse(double m_own, double m_used, double sum_own) {
   return m_used + std::log(sum_own);
 }
 
+// Values of a summary, in its row of the statistics tensor.
+enum SummaryField { kEmpty, kBad, kMin, kMax, kMean, kSummaryFields };
+static_assert(int(kSummaryFields) <= int(SoftmaxLog::kFields));
+
+void summarise_rows(std::span<const double> lse, double* out) {
+  int64_t empty = 0, bad = 0;
+  double least = kUnknown, most = kUnknown, sum = 0;
+  for (const double value : lse) {
+    if (!std::isfinite(value)) {
+      ++(value < 0 ? empty : bad);
+      continue;
+    }
+    least = std::fmin(least, value);  // a NaN gives way
+    most = std::fmax(most, value);
+    sum += value;
+  }
+  const int64_t finite = int64_t(lse.size()) - empty - bad;
+  out[kEmpty] = double(empty);
+  out[kBad] = double(bad);
+  out[kMin] = least;
+  out[kMax] = most;
+  out[kMean] = finite ? sum / double(finite) : kUnknown;
+}
+
 }  // namespace
 
 SoftmaxLog::SoftmaxLog(Device& device, int head) : device_(device), head_(head) {}
 
 bool SoftmaxLog::enabled() const { return rs_enabled() != 0; }
 
+SoftmaxLog::Slot SoftmaxLog::next_slot() {
+  if (chunks_.empty() || used_ == kRowsPerChunk) {
+    chunks_.push_back(
+        device_.allocate(DType::kF64, {kRowsPerChunk, kFields}, MemCategory::kStatistics, "softmax statistics"));
+    used_ = 0;
+  }
+  return {int(chunks_.size()) - 1, used_++};
+}
+
 SoftmaxLog::Handle SoftmaxLog::open(const std::vector<SampledRow>& rows, int kv_owner, int parts,
                                     SoftmaxMethod method) {
   if (!enabled() || rows.empty()) return {};
   Handle handle{int(samples_.size()), int(rows.size())};
-  for (const SampledRow& row : rows) {
-    if (chunks_.empty() || used_ == kSamplesPerChunk) {
-      chunks_.push_back(
-          device_.allocate(DType::kF64, {kSamplesPerChunk, kFields}, MemCategory::kStatistics, "softmax statistics"));
-      used_ = 0;
-    }
-    samples_.push_back({row, kv_owner, parts, method, device_.where(), int(chunks_.size()) - 1, used_ * kFields});
-    ++used_;
-  }
+  for (const SampledRow& row : rows) samples_.push_back({row, kv_owner, parts, method, device_.where(), next_slot()});
   return handle;
 }
 
@@ -52,7 +78,7 @@ void SoftmaxLog::take(Stream& stream, const Handle& handle, Field field, const T
   const int64_t heads = tensor.count() / tensor.dim(0);
   for (int i = 0; i < handle.count; ++i) {
     const Sample& sample = samples_[handle.first + i];
-    const Tensor to = chunks_[sample.chunk][sample.slot / kFields];
+    const Tensor to = chunks_[sample.slot.chunk][sample.slot.row];
     copies.push_back({to, field, sample.row.local * heads});
     reads.push_back(tensor.rows(sample.row.local, sample.row.local + 1));
     writes.push_back(to);
@@ -62,36 +88,62 @@ void SoftmaxLog::take(Stream& stream, const Handle& handle, Field field, const T
   });
 }
 
+void SoftmaxLog::summarise(Stream& stream, const Tensor& lse, int parts, SoftmaxMethod method) {
+  if (!enabled()) return;
+  const Summary& summary = summaries_.emplace_back(Summary{lse.count(), parts, method, device_.where(), next_slot()});
+  const Tensor to = chunks_[summary.slot.chunk][summary.slot.row];
+  device_.launch(stream, "statistics.lse", {lse}, {to},
+                 [lse, to] { summarise_rows(std::span(lse.data<double>(), size_t(lse.count())), to.data<double>()); });
+}
+
 bool SoftmaxLog::flush(Stream& stream) {
-  if (samples_.empty()) return true;
+  if (samples_.empty() && summaries_.empty()) return true;
   std::vector<std::vector<double>> values;
   for (const Tensor& chunk : chunks_) {
     values.push_back(device_.read_back(stream, chunk, "statistics"));
     if (values.back().empty()) return false;
   }
-  for (const Sample& sample : samples_) {
-    const double* v = &values[sample.chunk][sample.slot];
-    const bool three_step = sample.method == SoftmaxMethod::kGlobalThreeStep;
-    const bool result = sample.kv_owner == kResult;
-    SoftmaxRowRecord record{};
-    record.where = sample.where.pack();
-    record.position = uint32_t(sample.row.row);
-    record.head = uint16_t(head_);
-    record.kv_owner = uint16_t(sample.kv_owner);
-    record.sample = uint32_t(sample.row.sample);
-    record.method = uint16_t(sample.method);
-    record.parts = uint16_t(sample.parts);
-    record.m_own = result ? kUnknown : v[kMOwn];
-    record.m_used = three_step && !result ? v[kMUsed] : kUnknown;
-    record.sum_used = three_step && !result ? v[kSumUsed] : kUnknown;
-    record.lse_own = result ? kUnknown : three_step ? own_lse(v[kMOwn], v[kMUsed], v[kSumOwn]) : v[kLseOwn];
-    record.lse_result = result ? v[kLseResult] : kUnknown;
-    emit(RecordKind::kSoftmaxRow, record);
-  }
+  const auto at = [&](const Slot& slot) { return &values[slot.chunk][slot.row * kFields]; };
+  for (const Sample& sample : samples_) record(sample, at(sample.slot));
+  for (const Summary& summary : summaries_) record(summary, at(summary.slot));
   samples_.clear();
+  summaries_.clear();
   chunks_.resize(1);  // keep one for the next step
   used_ = 0;
   return true;
+}
+
+void SoftmaxLog::record(const Sample& sample, const double* v) const {
+  const bool three_step = sample.method == SoftmaxMethod::kGlobalThreeStep;
+  const bool result = sample.kv_owner == kResult;
+  SoftmaxRowRecord record{};
+  record.where = sample.where.pack();
+  record.position = uint32_t(sample.row.row);
+  record.head = uint16_t(head_);
+  record.kv_owner = uint16_t(sample.kv_owner);
+  record.sample = uint32_t(sample.row.sample);
+  record.method = uint16_t(sample.method);
+  record.parts = uint16_t(sample.parts);
+  record.m_own = result ? kUnknown : v[kMOwn];
+  record.m_used = three_step && !result ? v[kMUsed] : kUnknown;
+  record.sum_used = three_step && !result ? v[kSumUsed] : kUnknown;
+  record.lse_own = result ? kUnknown : three_step ? own_lse(v[kMOwn], v[kMUsed], v[kSumOwn]) : v[kLseOwn];
+  record.lse_result = result ? v[kLseResult] : kUnknown;
+  emit(RecordKind::kSoftmaxRow, record);
+}
+
+void SoftmaxLog::record(const Summary& summary, const double* v) const {
+  SoftmaxStatRecord record{};
+  record.where = summary.where.pack();
+  record.rows = uint32_t(summary.rows);
+  record.empty = uint32_t(v[kEmpty]);
+  record.bad = uint32_t(v[kBad]);
+  record.method = uint16_t(summary.method);
+  record.parts = uint16_t(summary.parts);
+  record.lse_min = v[kMin];
+  record.lse_max = v[kMax];
+  record.lse_mean = v[kMean];
+  emit(RecordKind::kSoftmaxStat, record);
 }
 
 }  // namespace ringscope

@@ -1,4 +1,4 @@
-// SoftmaxLog: samples of what the softmax really did, for the trace. A sample is a row of the trace's
+// SoftmaxLog: samples and summaries of what the softmax really did, for the trace. A sample is a row of the trace's
 // softmax_row table: kernels copy single values out of the buffers that were really consumed into a statistics
 // buffer on the device; flush(), at the end of a step, reads it back (a named read-back point) and records.
 //
@@ -41,23 +41,42 @@ class SoftmaxLog {
   // Copies tensor[row.local, head 0] (fp64 [T, HQ]) of every row of the handle into the field, in stream order.
   void take(Stream& stream, const Handle& handle, Field field, const Tensor& tensor);
 
+  // One line over all rows and heads of an attention call: range and mean of the log-sum-exp (fp64 [T, HQ]), rows
+  // that see no key, values that are no numbers.
+  void summarise(Stream& stream, const Tensor& lse, int parts, SoftmaxMethod method);
+
   // Reads back and records everything since the last flush. False = stopped.
   [[nodiscard]] bool flush(Stream& stream);
 
  private:
+  struct Slot {
+    int chunk = 0;  // statistics tensor
+    int row = 0;    // of it: kFields fp64
+  };
   struct Sample {
     SampledRow row;
     int kv_owner = 0, parts = 0;
     SoftmaxMethod method = SoftmaxMethod::kLseMerge;
     Where where;
-    int chunk = 0;  // statistics tensor
-    int slot = 0;   // first fp64 in it
+    Slot slot;
   };
+  struct Summary {
+    int64_t rows = 0;  // query rows x heads
+    int parts = 0;
+    SoftmaxMethod method = SoftmaxMethod::kLseMerge;
+    Where where;
+    Slot slot;
+  };
+  Slot next_slot();
+  void record(const Sample& sample, const double* values) const;
+  void record(const Summary& summary, const double* values) const;
+
   Device& device_;
   int head_;
   std::vector<Sample> samples_;
+  std::vector<Summary> summaries_;
   std::vector<Tensor> chunks_;
-  int used_ = 0;  // samples in the last chunk
+  int used_ = 0;  // rows of the last chunk
 };
 
 }  // namespace ringscope

@@ -6,6 +6,7 @@
 
 #include "probes/recorder/emit.h"
 #include "runtime/train/job_setup.h"
+#include "runtime/train/tensor_stats.h"
 #include "runtime/train/text_data.h"
 
 namespace ringscope {
@@ -24,7 +25,8 @@ double learning_rate(const JobConfig& c, int step) {
 class Trainer {
  public:
   Trainer(const JobSetup& setup, const TextData& data, RankJob& job, std::vector<std::atomic<int64_t>>& peaks)
-      : setup_(setup), config_(setup.config), data_(data), job_(job), ctx_(job.context()), peaks_(peaks) {}
+      : setup_(setup), config_(setup.config), data_(data), job_(job), ctx_(job.context()), tensor_stats_(ctx_),
+        peaks_(peaks) {}
 
   RankEnd run(const TrainHooks& hooks, std::vector<StepReport>& reports) {
     if (!job_.start(setup_.start_weights())) return job_.stopped();
@@ -85,6 +87,7 @@ class Trainer {
     job_.sync_gradients();
     job_.sync_loss();
     job_.optimizer_step(step + 1, learning_rate(config_, step));
+    tensor_stats_.take(job_.model().store());
     return kDone;
   }
 
@@ -93,6 +96,7 @@ class Trainer {
     RankJob::StepValues values;
     if (!job_.read_step(values)) return false;
     if (!ctx_.softmax_log->flush(*ctx_.compute)) return false;
+    if (!tensor_stats_.flush(job_.model().store())) return false;
     {
       ScopedWhere place(*ctx_.device, [](Where& w) { w.microbatch = 0; });
       if (!job_.loader().record_applied(first_batch_.batch, first_batch_.sequences)) return false;
@@ -144,6 +148,7 @@ class Trainer {
   const TextData& data_;
   RankJob& job_;
   RankContext& ctx_;
+  TensorStats tensor_stats_;
   std::vector<std::atomic<int64_t>>& peaks_;
   struct {
     ModelBatch batch;

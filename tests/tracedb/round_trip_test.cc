@@ -147,6 +147,29 @@ RankOps write_host(uint32_t rank) {
   row.sum_used = 1.25;
   row.lse_result = 2.5;
   emit(RecordKind::kSoftmaxRow, row);
+  SoftmaxStatRecord softmax{};
+  softmax.where = place(3, 1, -1).pack();
+  softmax.rows = 512;
+  softmax.empty = 3;
+  softmax.bad = rank;
+  softmax.method = uint16_t(SoftmaxMethod::kGlobalThreeStep);
+  softmax.parts = 2;
+  softmax.lse_min = -1.25;
+  softmax.lse_max = 7.5;
+  softmax.lse_mean = NAN;
+  emit(RecordKind::kSoftmaxStat, softmax);
+  TensorStatRecord tensor{};
+  tensor.where = place(3, 1, -1).pack();
+  tensor.name = RS_NAME("embed.weight");
+  tensor.role = uint16_t(TensorRole::kParameter);
+  tensor.part = 0xFFFF;
+  tensor.count = 64;
+  tensor.checksum = 0xFFFFFFFF00000000 + rank;  // the ranks disagree
+  tensor.norm = 3.5;
+  emit(RecordKind::kTensorStat, tensor);
+  tensor.role = uint16_t(TensorRole::kGradient);
+  tensor.checksum = 17;  // here they agree
+  emit(RecordKind::kTensorStat, tensor);
   emit(RecordKind::kMemorySample,
        MemorySampleRecord{place(3, -1, -1).pack(), uint32_t(MemCategory::kActivation), 0, 5, 9});
   TrainStepRecord step{};
@@ -342,6 +365,21 @@ TEST_P(RoundTrip, EveryKindComesBack) {
             2);
   EXPECT_EQ(scalar(*store, "SELECT expected_steps FROM v_ring_timeline WHERE rank = 1 AND transfer_ns IS NOT NULL"), 2);
   EXPECT_EQ(scalar(*store, "SELECT count(*) FROM v_exposed_comm"), 2);
+  EXPECT_EQ(scalar(*store,
+                   "SELECT count(*) FROM softmax_stat WHERE rows = 512 AND empty = 3 AND bad = rank AND method = 1 AND "
+                   "parts = 2 AND lse_min = -1.25 AND lse_max = 7.5 AND lse_mean IS NULL AND layer = 1"),
+            2);
+  EXPECT_EQ(
+      scalar(*store,
+             "SELECT count(*) FROM tensor_stat t JOIN string s ON s.id = t.name WHERE s.value = 'embed.weight' AND "
+             "part IS NULL AND count = 64 AND norm = 3.5 AND bad = 0 AND step = 3"),
+      4);
+  EXPECT_EQ(scalar(*store,
+                   "SELECT count(*) FROM v_replica_mismatch WHERE tensor = 'embed.weight' AND role = 'parameter' AND "
+                   "step = 3 AND ranks IN ('0', '1')"),
+            2);
+  EXPECT_EQ(scalar(*store, "SELECT count(*) FROM v_replica_mismatch"), 2);
+  EXPECT_EQ(scalar(*store, "SELECT count(*) FROM probe WHERE ns_per_event > 0 AND ns_per_event < 10000"), 1);
   EXPECT_EQ(scalar(*store, "SELECT peak_bytes FROM v_memory WHERE rank = 0 AND category = 'activation'"), 9);
   EXPECT_EQ(scalar(*store, "SELECT free_stream FROM buffer WHERE rank = 1"), 11);
   EXPECT_EQ(scalar(*store, "SELECT count(*) FROM thread WHERE clean = 1"), 5);

@@ -39,6 +39,35 @@ std::string refusal(const Result<T>& result) {
   return result.error().message;
 }
 
+// A transfer is hidden while any kernel of its rank runs, whichever ring step that belongs to.
+TEST(Store, ExposedTransferIsWhatNoKernelOfTheRankCovers) {
+  const Scratch scratch;
+  auto store = Store::create(scratch / "t.db");
+  ASSERT_TRUE(store) << store.error().message;
+  const auto op = [&](int rank, int id, OpKind kind, int ring_step, int64_t start, int64_t end) {
+    const std::string values = std::to_string(rank) + "," + std::to_string(id) + "," + std::to_string(id) + ",1,0," +
+                               std::to_string(int(kind)) + ",2,0," + std::to_string(start) + "," +
+                               std::to_string(start) + "," + std::to_string(end) + ",0,0,0,0," +
+                               std::to_string(ring_step) + ",0";
+    const auto done = store->exec(
+        "INSERT INTO op(rank,issue,op_id,stream,name,kind,state,group_op,enqueue_ns,start_ns,end_ns,bytes_sent,step,"
+        "layer,microbatch,ring_step,pass) VALUES(" +
+        values + ")");
+    ASSERT_TRUE(done) << done.error().message;
+  };
+  op(0, 1, OpKind::kKernel, 0, 100, 110);
+  op(0, 2, OpKind::kKernel, 1, 120, 130);
+  op(0, 3, OpKind::kKernel, 1, 140, 150);
+  op(0, 4, OpKind::kP2p, 0, 105, 125);     // covered: 105-110 and 120-125
+  op(1, 5, OpKind::kKernel, 0, 100, 200);  // another rank's kernel hides nothing of rank 0
+  op(1, 6, OpKind::kP2p, 0, 110, 190);
+  ASSERT_TRUE(store->finish());
+  EXPECT_EQ(scalar(*store, "SELECT transfer_ns FROM ring_step WHERE rank = 0 AND ring_step = 0"), 20);
+  EXPECT_EQ(scalar(*store, "SELECT exposed_ns FROM ring_step WHERE rank = 0 AND ring_step = 0"), 10);
+  EXPECT_EQ(scalar(*store, "SELECT exposed_ns FROM ring_step WHERE rank = 1 AND ring_step = 0"), 0);
+  EXPECT_EQ(scalar(*store, "SELECT blocking_ns FROM ring_step WHERE rank = 0 AND ring_step = 0"), 10);
+}
+
 TEST(Store, QueriesOnlyRead) {
   const Scratch scratch;
   auto store = Store::open(make_database(scratch));

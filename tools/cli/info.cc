@@ -114,6 +114,14 @@ Result<ordered_json> describe(const std::string& path) {
   auto findings = rows_of(*store, "SELECT finding AS id, root, ranks, sentence FROM finding ORDER BY id");
   if (!findings) return tl::unexpected(findings.error());
 
+  auto statistics = rows_of(*store,
+                            "SELECT (SELECT count(*) FROM softmax_stat) AS softmax_stats, "
+                            "(SELECT coalesce(sum(bad), 0) FROM softmax_stat) AS bad_softmax_rows, "
+                            "(SELECT count(*) FROM tensor_stat) AS tensor_stats, "
+                            "(SELECT coalesce(sum(bad), 0) FROM tensor_stat) AS bad_elements, "
+                            "(SELECT count(DISTINCT tensor) FROM v_replica_mismatch) AS replica_mismatches");
+  if (!statistics) return tl::unexpected(statistics.error());
+
   const std::string outcome = meta(*view, meta_key::kOutcome);
   ordered_json out = {{"schema", "ringscope.info/1"}, {"path", path}};
   out["outcome"] = outcome.empty() ? ordered_json(nullptr) : ordered_json(outcome);
@@ -128,6 +136,7 @@ Result<ordered_json> describe(const std::string& path) {
   out["accesses"] = view->accesses.size();
   out["softmax_rows"] = view->softmax_rows.size();
   out["position_runs"] = view->position_runs.size();
+  out["statistics"] = (*statistics)[0];
   out["rank_exits"] = exits(*view);
   out["lost"] = losses(*view);
   out["probes"] = *probes;
@@ -166,6 +175,20 @@ std::string kinds_text(const ordered_json& kinds) {
   return text;
 }
 
+std::string statistics_text(const ordered_json& s) {
+  const auto differ = s["replica_mismatches"].get<int64_t>(), bad = s["bad_softmax_rows"].get<int64_t>();
+  std::string text =
+      fmt::format("{} of softmax, {} of parameters; ", s["softmax_stats"].dump(), s["tensor_stats"].dump());
+  if (s["tensor_stats"] == 0) text += "no replicas compared";
+  else
+    text += differ ? fmt::format("{} parameters differ between replicas (v_replica_mismatch)", differ)
+                   : std::string("replicas agree bit by bit");
+  if (bad) text += fmt::format("; {} softmax rows are no numbers (softmax_stat)", bad);
+  if (s["bad_elements"].get<int64_t>())
+    text += fmt::format("; {} NaN or infinite values (tensor_stat)", s["bad_elements"].dump());
+  return text;
+}
+
 std::string as_text(const ordered_json& info) {
   const auto word = [](const ordered_json& parent, const char* key, const char* otherwise) {
     return parent.contains(key) && parent[key].is_string() ? parent[key].get<std::string>() : std::string(otherwise);
@@ -190,10 +213,14 @@ std::string as_text(const ordered_json& info) {
   text += fmt::format("recorded       {} streams, {} buffers, {} accesses, {} softmax rows, {} position runs\n",
                       info["streams"].dump(), info["buffers"].dump(), info["accesses"].dump(),
                       info["softmax_rows"].dump(), info["position_runs"].dump());
+  text += fmt::format("statistics     {}\n", statistics_text(info["statistics"]));
   text += fmt::format("ends           {}\n", exit_text(info["rank_exits"]));
   for (const ordered_json& probe : info["probes"])
-    text += fmt::format("probe          {}: {} records, {} lost{}\n", probe["name"].get<std::string>(),
+    text += fmt::format("probe          {}: {} records, {} lost{}{}\n", probe["name"].get<std::string>(),
                         probe["events"].dump(), probe["dropped"].dump(),
+                        probe["ns_per_event"].is_number()
+                            ? fmt::format(", {:.0f} ns each", probe["ns_per_event"].get<double>())
+                            : std::string(),
                         probe["error"].is_string() ? "; " + probe["error"].get<std::string>() : "");
   for (const ordered_json& lost : info["lost"])
     text += fmt::format("lost           rank {}, {}: {} records, {} torn\n", lost["rank"].dump(),

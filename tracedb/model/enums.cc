@@ -33,6 +33,10 @@ const char* name(MemCategory v) {
                                       "kv_gathered", "comm_buffer", "workspace", "input",      "statistics"};
   return pick(names, v);
 }
+const char* name(TensorRole v) {
+  static const char* const names[] = {"gradient", "parameter"};
+  return pick(names, v);
+}
 const char* name(Axis v) {
   static const char* const names[] = {"tp", "cp", "dp", "pp", "world", "tp_cp", "dp_cp"};
   return pick(names, v);

@@ -46,6 +46,8 @@ enum class RecordKind : uint16_t {
   kRank = 19,
   kRingPlan = 20,
   kMeta = 21,
+  kSoftmaxStat = 22,
+  kTensorStat = 23,
 };
 
 // Payload structs, in words. Every struct is a multiple of 8 bytes, without padding holes.
@@ -106,7 +108,8 @@ struct BufferAllocRecord {
   uint32_t name;
   uint64_t where;
 };
-struct BufferFreeRecord {  // lane = stream whose order the free follows
+inline constexpr uint16_t kEveryStream = 0xFFFF;
+struct BufferFreeRecord {  // lane = stream whose order the free follows; kEveryStream = of all that used the buffer
   uint64_t buffer;
 };
 struct StreamRecord {  // lane = the stream id (unique in the job)
@@ -150,6 +153,25 @@ struct SoftmaxRowRecord {  // 10 words: one continuation record
   double sum_used;         // the denominator really used, relative to exp(m_used) (NaN = none)
   double lse_result;       // kv_owner 0xFFFF: LSE of the merged row; NaN elsewhere
   uint64_t reserved;
+};
+struct SoftmaxStatRecord {  // 6 words: one continuation record. All rows and heads of one attention call on this rank
+  uint64_t where;
+  uint32_t rows;    // query rows x heads
+  uint32_t empty;   // of them see no key: LSE = -inf
+  uint32_t bad;     // of them have NaN or +inf as LSE
+  uint16_t method;  // SoftmaxMethod
+  uint16_t parts;
+  double lse_min, lse_max, lse_mean;  // natural, over the finite ones; NaN = there are none
+};
+struct TensorStatRecord {  // 6 words: one continuation record. One parameter of this rank after an optimizer step
+  uint64_t where;
+  uint32_t name;      // interned, as the checkpoint spells it; a fused weight has its names joined with +
+  uint16_t role;      // TensorRole
+  uint16_t part;      // TP rank of the slice; 0xFFFF = every TP rank holds it whole
+  uint64_t count;     // elements
+  uint64_t checksum;  // FNV-1a over 64-bit words: ranks with equal name, role and part must agree bit by bit
+  double norm;        // Euclidean
+  uint64_t bad;       // elements that are NaN or infinite
 };
 struct MemorySampleRecord {
   uint64_t where;
@@ -203,6 +225,7 @@ inline constexpr int words_of = int(sizeof(T) / 8);
 static_assert(sizeof(OpEnqueueRecord) == 32 && sizeof(CollRecord) == 40 && sizeof(P2pRecord) == 40);
 static_assert(sizeof(SyncRecord) == 40 && sizeof(AccessRecord) == 40 && sizeof(BufferAllocRecord) == 40);
 static_assert(sizeof(PositionRunRecord) == 40 && sizeof(RankRecord) == 40);
+static_assert(sizeof(SoftmaxStatRecord) == 48 && sizeof(TensorStatRecord) == 48);
 static_assert(sizeof(SoftmaxRowRecord) == 72 && sizeof(TrainStepRecord) == 80);
 
 }  // namespace ringscope

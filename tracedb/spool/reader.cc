@@ -287,6 +287,7 @@ Result<ProcessNames> read_names(const std::string& path) {
   names.pid = int(h.pid);
   names.unringed = h.unringed.load();
   names.names_lost = h.names_lost.load();
+  names.ns_per_record = h.ns_per_record.load();
   size_t at = kSpoolHeaderBytes;
   while (at < m->bytes) {
     NameEntry entry{};

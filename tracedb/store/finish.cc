@@ -50,6 +50,7 @@ UPDATE sync SET from_stream = (SELECT r.stream FROM sync r WHERE r.key = sync.ke
 WHERE kind = 1 AND key <> 0 AND from_stream IS NULL;
 )sql";
 
+// Kernels of a rank share one compute stream: their times do not overlap, so covered time adds up.
 constexpr const char* kRingSteps = R"sql(
 DELETE FROM ring_step;
 WITH kernel AS (
@@ -78,7 +79,8 @@ SELECT j.rank, j.step, j.microbatch, j.layer, j.pass, j.ring_step,
        (SELECT max(r.expected_steps) FROM ring_plan r WHERE r.rank = j.rank AND r.step IS j.step
           AND r.microbatch IS j.microbatch AND r.layer IS j.layer AND r.pass IS j.pass),
        j.busy_ns, j.t1 - j.t0,
-       j.t1 - j.t0 - CASE WHEN j.k0 IS NULL THEN 0 ELSE max(0, min(j.t1, j.k1) - max(j.t0, j.k0)) END,
+       j.t1 - j.t0 - (SELECT coalesce(sum(min(j.t1, k.end_ns) - max(j.t0, k.start_ns)), 0) FROM op k
+          WHERE k.step IS j.step AND k.rank = j.rank AND k.kind = 0 AND k.start_ns < j.t1 AND k.end_ns > j.t0),
        max(0, lead(j.k0) OVER pass_order - j.k1)
 FROM joined j
 WINDOW pass_order AS (PARTITION BY j.rank, j.step, j.microbatch, j.layer, j.pass ORDER BY j.ring_step)
@@ -89,8 +91,8 @@ ORDER BY j.rank, j.step, j.microbatch, j.layer, j.pass, j.ring_step;
 
 Status Store::finish() {
   if (auto ok = begin(); !ok) return ok;
-  for (const char* table : {"op", "coll", "p2p", "access", "sync", "buffer", "ring_plan", "softmax_row", "position_run",
-                            "memory_sample", "train_step"}) {
+  for (const char* table : {"op", "coll", "p2p", "access", "sync", "buffer", "ring_plan", "softmax_row", "softmax_stat",
+                            "tensor_stat", "position_run", "memory_sample", "train_step"}) {
     if (auto ok = restore_order(*this, table); !ok) {
       rollback();
       return ok;

@@ -149,7 +149,7 @@ Tensor Device::allocate(DType dtype, std::initializer_list<int64_t> shape, MemCa
 }
 
 void Device::on_free(const Buffer::Account& account) {
-  emit(RecordKind::kBufferFree, BufferFreeRecord{account.id});
+  emit(RecordKind::kBufferFree, BufferFreeRecord{account.id}, kEveryStream);
   memory_->release_account(account.bytes, account.category);
 }
 void Device::on_unused(Buffer& buffer) { memory_->give_back(buffer.base_, buffer.bytes_); }

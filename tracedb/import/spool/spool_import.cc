@@ -187,6 +187,12 @@ class SpoolImport {
       case RecordKind::kBufferFree: frees_[g.as<BufferFreeRecord>().buffer] = {ring.to_ns(g.ticks), g.lane}; break;
       case RecordKind::kRingPlan: add(tables_.ring_plans, ring, g.as<RingPlanRecord>(), issue); break;
       case RecordKind::kSoftmaxRow: add(tables_.softmax_rows, ring, g.as<SoftmaxRowRecord>(), issue); break;
+      case RecordKind::kSoftmaxStat: add(tables_.softmax_stats, ring, g.as<SoftmaxStatRecord>(), issue); break;
+      case RecordKind::kTensorStat: {
+        auto& row = add(tables_.tensor_stats, ring, g.as<TensorStatRecord>(), issue);
+        row.name = name(ring, row.r.name);
+        break;
+      }
       case RecordKind::kPositionRun: add(tables_.positions, ring, g.as<PositionRunRecord>(), issue); break;
       case RecordKind::kMemorySample:
         add(tables_.memory, ring, g.as<MemorySampleRecord>(), issue).time_ns = ring.to_ns(g.ticks);
@@ -272,7 +278,7 @@ class SpoolImport {
     if (!frees_.empty()) status_ = store_.exec("CREATE INDEX IF NOT EXISTS buffer_by_id ON buffer (buffer)");
     for (const auto& [buffer, free] : frees_)
       write_now("UPDATE buffer SET free_ns = ?, free_stream = ? WHERE buffer = ?",
-                {free.first, int64_t(free.second), int64_t(buffer)});
+                {free.first, free.second == kEveryStream ? Cell() : Cell(int64_t(free.second)), int64_t(buffer)});
     if (anything_new_) write_late_marks();
     for (const RingReader& ring : contents_.rings) write_ring_facts(ring);
     write_process_facts();
@@ -339,6 +345,7 @@ class SpoolImport {
     for (const ProcessNames& p : contents_.processes) {
       Probe& probe = probes_[p.token];
       probe.dropped += int64_t(p.unringed);
+      probe.ns_per_event = p.ns_per_record;
       names_lost_ += int64_t(p.names_lost);
       if (p.torn_tail) ++torn_names_;
       if (p.unringed == 0) continue;
@@ -348,8 +355,9 @@ class SpoolImport {
                 {token_text(p.token), std::string("threads without a ring"), int64_t(p.unringed)});
     }
     for (const auto& [token, probe] : probes_)
-      write_now("INSERT OR REPLACE INTO probe VALUES(?, 'recorder', 1, NULL, ?, ?, NULL)",
-                {token_text(token), probe.events, probe.dropped});
+      write_now(
+          "INSERT OR REPLACE INTO probe VALUES(?, 'recorder', 1, NULL, ?, ?, ?)",
+          {token_text(token), probe.events, probe.dropped, probe.ns_per_event > 0 ? Cell(probe.ns_per_event) : Cell()});
     // A file that cannot be read may have held anything: it bars as a loss of any rank does.
     for (size_t i = 0; i < contents_.unreadable.size(); ++i)
       write_now("INSERT OR REPLACE INTO lost VALUES('unreadable', ?, ?, -1, 0, 1, NULL, NULL)",
@@ -395,6 +403,7 @@ class SpoolImport {
 
   struct Probe {
     int64_t events = 0, dropped = 0;
+    double ns_per_event = 0;
   };
 
   std::string dir_;

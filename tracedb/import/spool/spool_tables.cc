@@ -96,6 +96,24 @@ Value softmax_cell(const SoftmaxRow& o, int c) {
     default: return where_cell(o.r.where, c - 11);
   }
 }
+Value softmax_stat_cell(const SoftmaxStatRow& o, int c) {
+  const uint64_t cells[] = {o.r.rows, o.r.empty, o.r.bad, o.r.method, o.r.parts};
+  if (c < 5) return id_value(cells[c]);
+  const double values[] = {o.r.lse_min, o.r.lse_max, o.r.lse_mean};
+  return c < 8 ? Value::of(values[c - 5]) : where_cell(o.r.where, c - 8);
+}
+Value tensor_stat_cell(const TensorStatRow& o, int c) {
+  switch (c) {
+    case 0: return Value::of(o.name);
+    case 1: return id_value(o.r.role);
+    case 2: return known(o.r.part, o.r.part != 0xFFFF);
+    case 3: return id_value(o.r.count);
+    case 4: return id_value(o.r.checksum);
+    case 5: return Value::of(o.r.norm);
+    case 6: return id_value(o.r.bad);
+    default: return where_cell(o.r.where, c - 7);
+  }
+}
 Value position_cell(const PositionRow& o, int c) {
   switch (c) {
     case 0: return id_value(o.r.role);
@@ -164,6 +182,12 @@ Status Tables::write(Store& s) const {
              {"position", "head", "kv_owner", "sample", "method", "parts", "m_own", "lse_own", "m_used", "sum_used",
               "lse_result"},
              true, softmax_cell);
+  if (ok)
+    ok = put(s, "softmax_stat", softmax_stats,
+             {"rows", "empty", "bad", "method", "parts", "lse_min", "lse_max", "lse_mean"}, true, softmax_stat_cell);
+  if (ok)
+    ok = put(s, "tensor_stat", tensor_stats, {"name", "role", "part", "count", "checksum", "norm", "bad"}, true,
+             tensor_stat_cell);
   if (ok)
     ok = put(s, "position_run", positions,
              {"role", "token_start", "count", "pos_start", "stride", "document", "sample", "rope_base"}, true,

@@ -47,6 +47,13 @@ struct RingPlanRow : Place {
 struct SoftmaxRow : Place {
   SoftmaxRowRecord r{};
 };
+struct SoftmaxStatRow : Place {
+  SoftmaxStatRecord r{};
+};
+struct TensorStatRow : Place {
+  TensorStatRecord r{};
+  int64_t name = 0;
+};
 struct PositionRow : Place {
   PositionRunRecord r{};
 };
@@ -67,6 +74,8 @@ struct Tables {
   std::vector<BufferRow> buffers;
   std::vector<RingPlanRow> ring_plans;
   std::vector<SoftmaxRow> softmax_rows;
+  std::vector<SoftmaxStatRow> softmax_stats;
+  std::vector<TensorStatRow> tensor_stats;
   std::vector<PositionRow> positions;
   std::vector<MemoryRow> memory;
   std::vector<TrainRow> train_steps;

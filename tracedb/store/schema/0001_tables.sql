@@ -100,7 +100,7 @@ CREATE TABLE buffer (
   category INTEGER NOT NULL,
   name INTEGER NOT NULL,    -- string
   alloc_ns INTEGER, free_ns INTEGER,
-  free_stream INTEGER,      -- whose order the free follows
+  free_stream INTEGER,      -- whose order the free follows; NULL = every stream's that used it
   step INTEGER, layer INTEGER, microbatch INTEGER, ring_step INTEGER, pass INTEGER
 ) STRICT;
 
@@ -185,7 +185,7 @@ CREATE TABLE ring_step (    -- derived from op, p2p and ring_plan
   expected_steps INTEGER,   -- of the whole pass
   attention_ns INTEGER,     -- kernels of this ring step
   transfer_ns INTEGER,      -- from the first start to the last end of its transfers
-  exposed_ns INTEGER,       -- part of the transfer that no kernel of this ring step covers
+  exposed_ns INTEGER,       -- part of the transfer during which no kernel of this rank ran
   blocking_ns INTEGER       -- from its last kernel to the first of the next ring step
 ) STRICT;
 
@@ -201,6 +201,31 @@ CREATE TABLE softmax_row (  -- one row per part of a logged query row, and one f
   m_own REAL, lse_own REAL, -- over the part's own keys; -Inf = sees none
   m_used REAL, sum_used REAL,  -- what the normalisation really used; NULL = the method uses none
   lse_result REAL,          -- of the merged row
+  step INTEGER, layer INTEGER, microbatch INTEGER, ring_step INTEGER, pass INTEGER
+) STRICT;
+
+CREATE TABLE softmax_stat (  -- all rows and heads of one attention call on a rank, in one line
+  id INTEGER PRIMARY KEY,
+  rank INTEGER NOT NULL, issue INTEGER NOT NULL,
+  rows INTEGER NOT NULL,    -- query rows x heads
+  empty INTEGER NOT NULL,   -- of them see no key: LSE = -Inf
+  bad INTEGER NOT NULL,     -- of them have NaN or +Inf as LSE
+  method INTEGER NOT NULL,  -- 0 LSE merge, 1 global three steps
+  parts INTEGER NOT NULL,   -- shards of keys that each row was put together from
+  lse_min REAL, lse_max REAL, lse_mean REAL,  -- natural, over the finite ones; NULL = there are none
+  step INTEGER, layer INTEGER, microbatch INTEGER, ring_step INTEGER, pass INTEGER
+) STRICT;
+
+CREATE TABLE tensor_stat (  -- the parameters of a rank after an optimizer step
+  id INTEGER PRIMARY KEY,
+  rank INTEGER NOT NULL, issue INTEGER NOT NULL,
+  name INTEGER NOT NULL,    -- string.id, as the checkpoint spells it
+  role INTEGER NOT NULL,    -- gradient (reduced, as the optimizer reads it) | parameter (updated)
+  part INTEGER,             -- TP rank of the slice; NULL = every TP rank holds it whole
+  count INTEGER NOT NULL,   -- elements
+  checksum INTEGER NOT NULL,  -- ranks with equal step, name, role and part must agree: v_replica_mismatch
+  norm REAL,                -- Euclidean
+  bad INTEGER NOT NULL,     -- elements that are NaN or infinite
   step INTEGER, layer INTEGER, microbatch INTEGER, ring_step INTEGER, pass INTEGER
 ) STRICT;
 

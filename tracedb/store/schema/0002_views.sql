@@ -52,3 +52,17 @@ FROM memory_sample s
 LEFT JOIN enum_name c ON c.kind = 'mem_category' AND c.value = s.category
 GROUP BY s.rank, s.category
 ORDER BY s.rank, s.category;
+
+-- Replicas of a parameter that are not the same bits on all ranks that hold it, with the ranks on each side. Empty
+-- in a healthy run: gradients are reduced before the optimizer reads them.
+CREATE VIEW v_replica_mismatch AS
+WITH side AS (
+  SELECT step, name, role, part, checksum, group_concat(rank, ',') AS ranks, max(norm) AS norm
+  FROM tensor_stat GROUP BY step, name, role, part, checksum)
+SELECT s.step, n.value AS tensor, r.name AS role, s.part, s.ranks, s.norm
+FROM side s
+LEFT JOIN string n ON n.id = s.name
+LEFT JOIN enum_name r ON r.kind = 'tensor_role' AND r.value = s.role
+WHERE (SELECT count(*) FROM side o
+       WHERE o.step IS s.step AND o.name = s.name AND o.role = s.role AND o.part IS s.part) > 1
+ORDER BY s.step, s.name, s.role, s.part, s.ranks;

@@ -1,0 +1,39 @@
+// TensorStats: norm, checksum and count of non-numbers of every parameter and its reduced gradient, once a step, for
+// the trace. Replicas (CP, DP, and TP where a tensor is not split) must agree bit by bit: the view v_replica_mismatch
+// compares the checksums.
+//
+// One kernel a step; with the recorder off every call returns at once. Thread rule: the rank's host task.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "runtime/model/model.h"
+
+namespace ringscope {
+
+struct TensorStat {
+  uint64_t checksum = 0;  // FNV-1a over the 64-bit words of the memory, the last one filled up with zeros
+  double norm = 0;        // Euclidean, summed in fp64
+  uint64_t bad = 0;       // NaN or infinite elements
+};
+// T = float or double.
+template <class T>
+TensorStat tensor_stat(std::span<const T> values);
+
+class TensorStats {
+ public:
+  explicit TensorStats(RankContext& context) : context_(context) {}
+
+  // Enqueues the kernel: behind the optimizer's, so that values are the updated ones.
+  void take(ParameterStore& store);
+  // Reads back what take() left and records it. False = stopped.
+  [[nodiscard]] bool flush(ParameterStore& store);
+
+ private:
+  RankContext& context_;
+  std::vector<uint32_t> names_;  // interned, by parameter
+  Tensor values_;                // fp64 [2 x parameters, 4]: checksum halves, norm, bad; undefined = nothing taken
+};
+
+}  // namespace ringscope
