@@ -38,6 +38,7 @@ constexpr uint64_t kTotalBytes = uint64_t(256) << 20;
 constexpr uint64_t kLeastRingBytes = uint64_t(256) << 10;
 constexpr uint64_t kMostRingBytes = uint64_t(4) << 20;
 constexpr int64_t kShortestPollNs = 1'000'000;  // while records come in; doubles up to the longest when idle
+constexpr uint64_t kDrainShare = 8;  // of a ring
 constexpr int64_t kLongestPollNs = 4'000'000;
 constexpr int64_t kClockPeriodNs = 1'000'000'000;
 
@@ -134,12 +135,13 @@ void finish_ring(Session& s, Ring& ring) {
   account(s, ring);
 }
 
-// Drains every ring once and lets go of those that ended. True when something moved.
+// Drains the rings that have filled up by a share worth a system call, and lets go of those that ended. What waits
+// in a ring is as safe as in the segment file. True when something moved.
 bool drain_all(Session& s) {
   bool busy = false;
   for (Entry& entry : s.rings) {
     uint64_t moved = 0;
-    entry.ring->drain(&moved);
+    if (entry.ring->waiting() >= s.capacity / kDrainShare) entry.ring->drain(&moved);
     busy |= moved > 0;
     if (entry.ended) {
       finish_ring(s, *entry.ring);

@@ -169,7 +169,7 @@ struct TensorStatRecord {  // 6 words: one continuation record. One parameter of
   uint16_t role;      // TensorRole
   uint16_t part;      // TP rank of the slice; 0xFFFF = every TP rank holds it whole
   uint64_t count;     // elements
-  uint64_t checksum;  // FNV-1a over 64-bit words: ranks with equal name, role and part must agree bit by bit
+  uint64_t checksum;  // of the bytes: ranks with equal name, role and part must agree
   double norm;        // Euclidean
   uint64_t bad;       // elements that are NaN or infinite
 };

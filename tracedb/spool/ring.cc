@@ -208,6 +208,10 @@ Ring::~Ring() {
   if (segment_fd_ >= 0) close(segment_fd_);
 }
 
+uint64_t Ring::waiting() const {
+  return header_->head.load(std::memory_order_acquire) - header_->tail.load(std::memory_order_relaxed);
+}
+
 int Ring::drain(uint64_t* moved) {
   *moved = 0;
   if (!stream_) return 0;

@@ -110,6 +110,7 @@ class Ring {
   inline bool emit(uint64_t ticks, uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t* payload, int n_words);
   // Stream mode: appends what is published to the segment file. 0 or an errno; *moved = records appended.
   int drain(uint64_t* moved);
+  uint64_t waiting() const;  // records published and not yet drained
   void sample_clock();
   void mark_clean();
 

@@ -100,7 +100,7 @@ Status Store::finish() {
   }
   for (const char* sql :
        {kSchema_indexes, "CREATE INDEX IF NOT EXISTS temp_ring_plan ON ring_plan (rank, step, layer);", kMatch,
-        kSyncFrom, kRingSteps, "DROP INDEX temp_ring_plan;", "ANALYZE;"}) {
+        kSyncFrom, kRingSteps, "DROP INDEX temp_ring_plan;", "PRAGMA analysis_limit=1000; ANALYZE;"}) {
     if (auto ok = exec(sql); !ok) {
       rollback();
       return ok;

@@ -120,8 +120,9 @@ void attention_delta(Device& device, Stream& stream, const Tensor& o, const Tens
       using T = decltype(zero);
       const int64_t dim = o.dim(2);
       for (int64_t i = 0, n = d.count(); i < n; ++i) {
+        const T *out = o.data<T>() + i * dim, *grad = d_o.data<T>() + i * dim;
         double sum = 0;
-        for (int64_t x = 0; x < dim; ++x) sum += double(o.data<T>()[i * dim + x]) * d_o.data<T>()[i * dim + x];
+        for (int64_t x = 0; x < dim; ++x) sum += double(out[x]) * grad[x];
         d.data<double>()[i] = sum;
       }
     });
@@ -183,7 +184,9 @@ void softmax_normalise(Device& device, Stream& stream, const Tensor& u, const Te
       for (int64_t i = 0, n = z.count(); i < n; ++i) {
         const double sum = z.data<double>()[i], top = m.data<double>()[i];
         const bool empty = sum == 0 || (std::isinf(top) && top < 0);
-        for (int64_t x = 0; x < d; ++x) o.data<T>()[i * d + x] = empty ? T(0) : T(u.data<T>()[i * d + x] / sum);
+        const T* weighted = u.data<T>() + i * d;
+        T* out = o.data<T>() + i * d;
+        for (int64_t x = 0; x < d; ++x) out[x] = empty ? T(0) : T(weighted[x] / sum);
         lse.data<double>()[i] = empty ? -INFINITY : top + std::log(sum);
       }
     });

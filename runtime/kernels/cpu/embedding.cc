@@ -17,7 +17,9 @@ void embedding(Device& device, Stream& stream, const Tensor& tokens, const Tenso
       for (int64_t i = 0; i < y.dim(0); ++i) {
         const int64_t row = tokens.data<int32_t>()[i] - first_row;
         const bool here = row >= 0 && row < rows;
-        for (int64_t j = 0; j < h; ++j) y.data<T>()[i * h + j] = here ? table.data<T>()[row * h + j] : T(0);
+        T* out = y.data<T>() + i * h;
+        if (here) std::copy_n(table.data<T>() + row * h, h, out);
+        else std::fill_n(out, h, T(0));
       }
     });
   });
@@ -32,7 +34,9 @@ void embedding_backward(Device& device, Stream& stream, const Tensor& tokens, co
       for (int64_t i = 0; i < dy.dim(0); ++i) {
         const int64_t row = tokens.data<int32_t>()[i] - first_row;
         if (row < 0 || row >= rows) continue;
-        for (int64_t j = 0; j < h; ++j) dtable.data<T>()[row * h + j] += dy.data<T>()[i * h + j];
+        const T* grad = dy.data<T>() + i * h;
+        T* into = dtable.data<T>() + row * h;
+        for (int64_t j = 0; j < h; ++j) into[j] += grad[j];
       }
     });
   });
@@ -47,7 +51,9 @@ void add_position_embedding(Device& device, Stream& stream, const Tensor& positi
       const int64_t h = y.dim(1), last = table.dim(0) - 1;
       for (int64_t i = 0; i < y.dim(0); ++i) {
         const int64_t row = std::min<int64_t>(position.data<int32_t>()[i], last);
-        for (int64_t j = 0; j < h; ++j) y.data<T>()[i * h + j] += table.data<T>()[row * h + j];
+        const T* entry = table.data<T>() + row * h;
+        T* out = y.data<T>() + i * h;
+        for (int64_t j = 0; j < h; ++j) out[j] += entry[j];
       }
     });
   });
@@ -61,7 +67,9 @@ void position_embedding_backward(Device& device, Stream& stream, const Tensor& p
       const int64_t h = dy.dim(1), last = dtable.dim(0) - 1;
       for (int64_t i = 0; i < dy.dim(0); ++i) {
         const int64_t row = std::min<int64_t>(position.data<int32_t>()[i], last);
-        for (int64_t j = 0; j < h; ++j) dtable.data<T>()[row * h + j] += dy.data<T>()[i * h + j];
+        const T* grad = dy.data<T>() + i * h;
+        T* into = dtable.data<T>() + row * h;
+        for (int64_t j = 0; j < h; ++j) into[j] += grad[j];
       }
     });
   });

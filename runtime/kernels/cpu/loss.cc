@@ -86,7 +86,8 @@ void sum_of_squares(Device& device, Stream& stream, const Tensor& x, const Tenso
     by_type(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
       double sum = 0;
-      for (int64_t i = 0, n = x.count(); i < n; ++i) sum += double(x.data<T>()[i]) * x.data<T>()[i];
+      const T* values = x.data<T>();
+      for (int64_t i = 0, n = x.count(); i < n; ++i) sum += double(values[i]) * values[i];
       total.data<double>()[0] += sum;
     });
   });

@@ -14,14 +14,14 @@ void layer_norm(Device& device, Stream& stream, const Tensor& x, const Tensor& w
       using T = decltype(zero);
       const int64_t rows = x.dim(0), h = x.dim(1);
       for (int64_t i = 0; i < rows; ++i) {
-        const T* in = x.data<T>() + i * h;
+        const T *in = x.data<T>() + i * h, *weight = w.data<T>(), *bias = b.data<T>();
         T* out = y.data<T>() + i * h;
         double sum = 0, square = 0;
         for (int64_t j = 0; j < h; ++j) sum += in[j];
         const double m = sum / double(h);
         for (int64_t j = 0; j < h; ++j) square += (in[j] - m) * (in[j] - m);
         const double r = 1 / std::sqrt(square / double(h) + eps);
-        for (int64_t j = 0; j < h; ++j) out[j] = T((in[j] - m) * r * w.data<T>()[j] + b.data<T>()[j]);
+        for (int64_t j = 0; j < h; ++j) out[j] = T((in[j] - m) * r * weight[j] + bias[j]);
         mean.data<double>()[i] = m;
         rstd.data<double>()[i] = r;
       }
@@ -54,7 +54,8 @@ void layer_norm_backward(Device& device, Stream& stream, const Tensor& dy, const
           out[j] = T(r * (double(g[j]) * weight[j] - sum / double(h) - xhat * dot / double(h)));
         }
       }
-      for (int64_t j = 0; j < h; ++j) dw.data<T>()[j] += T(dws[j]), db.data<T>()[j] += T(dbs[j]);
+      T *into_w = dw.data<T>(), *into_b = db.data<T>();
+      for (int64_t j = 0; j < h; ++j) into_w[j] += T(dws[j]), into_b[j] += T(dbs[j]);
     });
   });
 }
@@ -66,12 +67,12 @@ void rms_norm(Device& device, Stream& stream, const Tensor& x, const Tensor& w, 
       using T = decltype(zero);
       const int64_t rows = x.dim(0), h = x.dim(1);
       for (int64_t i = 0; i < rows; ++i) {
-        const T* in = x.data<T>() + i * h;
+        const T *in = x.data<T>() + i * h, *weight = w.data<T>();
         T* out = y.data<T>() + i * h;
         double square = 0;
         for (int64_t j = 0; j < h; ++j) square += double(in[j]) * in[j];
         const double r = 1 / std::sqrt(square / double(h) + eps);
-        for (int64_t j = 0; j < h; ++j) out[j] = T(in[j] * r * w.data<T>()[j]);
+        for (int64_t j = 0; j < h; ++j) out[j] = T(in[j] * r * weight[j]);
         rstd.data<double>()[i] = r;
       }
     });
@@ -98,7 +99,8 @@ void rms_norm_backward(Device& device, Stream& stream, const Tensor& dy, const T
         T* out = dx.data<T>() + i * h;
         for (int64_t j = 0; j < h; ++j) out[j] = T(r * (double(g[j]) * weight[j] - in[j] * r * dot / double(h)));
       }
-      for (int64_t j = 0; j < h; ++j) dw.data<T>()[j] += T(dws[j]);
+      T* into_w = dw.data<T>();
+      for (int64_t j = 0; j < h; ++j) into_w[j] += T(dws[j]);
     });
   });
 }

@@ -1,6 +1,6 @@
-// Two passes over the rings. The first collects the start and end marks of operations (the workers' rings), the
-// second turns everything else into rows in (rank, issue) order and joins the marks. Transactions of about 64k
-// rows; each carries the drain_state of the rings it covers, so a second import continues behind it.
+// Two passes over the rings. The first collects the start and end marks of operations (the workers' rings) and the
+// frees of buffers, the second turns everything else into rows in (rank, issue) order and joins them. Transactions of
+// about 64k rows; each carries the drain_state of the rings it covers, so a second import continues behind it.
 #include "tracedb/import/spool/spool_import.h"
 
 #include <algorithm>
@@ -21,6 +21,12 @@ constexpr uint64_t kMostOpsPerRing = uint64_t(1) << 28;  // a larger sequence nu
 struct Mark {
   int64_t start_ns = 0, end_ns = 0;
   uint64_t bytes_sent = 0;
+  bool joined = false;
+};
+
+struct Free {
+  int64_t ns = 0;
+  uint16_t stream = 0;
   bool joined = false;
 };
 
@@ -87,6 +93,7 @@ class SpoolImport {
     if (!anything_new_) return;
     for (const RingReader& ring : contents_.rings) {
       ring.for_each(1, [&](const Group& g) {
+        if (g.kind == RecordKind::kBufferFree) frees_[g.as<BufferFreeRecord>().buffer] = {ring.to_ns(g.ticks), g.lane};
         if (g.kind != RecordKind::kOpStart && g.kind != RecordKind::kOpEnd) return;
         Mark* mark = mark_of(g.payload[0], true);
         if (!mark) return;
@@ -166,7 +173,8 @@ class SpoolImport {
   void read_group(const RingReader& ring, const Group& g, uint64_t issue) {
     switch (g.kind) {
       case RecordKind::kOpStart:
-      case RecordKind::kOpEnd: ++marks_read_; break;  // joined through the marks
+      case RecordKind::kOpEnd:
+      case RecordKind::kBufferFree: break;  // joined through the marks
       case RecordKind::kOpEnqueue: read_enqueue(ring, g, issue); break;
       case RecordKind::kColl: add(tables_.colls, ring, g.as<CollRecord>(), issue); break;
       case RecordKind::kP2p: add(tables_.p2ps, ring, g.as<P2pRecord>(), issue); break;
@@ -182,9 +190,13 @@ class SpoolImport {
         auto& row = add(tables_.buffers, ring, g.as<BufferAllocRecord>(), issue);
         row.name = name(ring, row.r.name);
         row.time_ns = ring.to_ns(g.ticks);
+        if (const auto free = frees_.find(row.r.buffer); free != frees_.end()) {
+          row.free_ns = free->second.ns;
+          row.free_stream = free->second.stream;
+          free->second.joined = true;
+        }
         break;
       }
-      case RecordKind::kBufferFree: frees_[g.as<BufferFreeRecord>().buffer] = {ring.to_ns(g.ticks), g.lane}; break;
       case RecordKind::kRingPlan: add(tables_.ring_plans, ring, g.as<RingPlanRecord>(), issue); break;
       case RecordKind::kSoftmaxRow: add(tables_.softmax_rows, ring, g.as<SoftmaxRowRecord>(), issue); break;
       case RecordKind::kSoftmaxStat: add(tables_.softmax_stats, ring, g.as<SoftmaxStatRecord>(), issue); break;
@@ -274,12 +286,10 @@ class SpoolImport {
     if (!status_) return status_;
     if (Status ok = tables_.write(store_); !ok) return ok;
     tables_.clear();
-    // Without the index every free would scan the table: a run of half a minute frees 10^5 buffers.
-    if (!frees_.empty()) status_ = store_.exec("CREATE INDEX IF NOT EXISTS buffer_by_id ON buffer (buffer)");
-    for (const auto& [buffer, free] : frees_)
-      write_now("UPDATE buffer SET free_ns = ?, free_stream = ? WHERE buffer = ?",
-                {free.first, free.second == kEveryStream ? Cell() : Cell(int64_t(free.second)), int64_t(buffer)});
-    if (anything_new_) write_late_marks();
+    if (anything_new_) {
+      write_late_marks();
+      write_late_frees();
+    }
     for (const RingReader& ring : contents_.rings) write_ring_facts(ring);
     write_process_facts();
     write_stats();
@@ -306,6 +316,16 @@ class SpoolImport {
              int64_t(uint64_t(ring) << 40 | at)});
       }
     }
+  }
+
+  // Frees of buffers that an earlier import brought in. Without the index every one would scan the table.
+  void write_late_frees() {
+    if (next_seq_.empty()) return;
+    if (status_) status_ = store_.exec("CREATE INDEX IF NOT EXISTS buffer_by_id ON buffer (buffer)");
+    for (const auto& [buffer, free] : frees_)
+      if (!free.joined)
+        write_now("UPDATE buffer SET free_ns = ?, free_stream = ? WHERE buffer = ?",
+                  {free.ns, free.stream == kEveryStream ? Cell() : Cell(int64_t(free.stream)), int64_t(buffer)});
   }
 
   void write_ring_facts(const RingReader& ring) {
@@ -418,11 +438,11 @@ class SpoolImport {
   std::unordered_map<uint32_t, std::vector<Mark>> marks_;  // by ring id, then sequence
   std::unordered_map<uint64_t, const std::unordered_map<uint32_t, std::string>*> names_;
   std::map<std::pair<uint64_t, uint64_t>, int64_t> name_ids_;
-  std::map<int, uint64_t> ordinals_;  // rings of a rank so far
-  std::map<uint64_t, std::pair<int64_t, uint16_t>> frees_;
+  std::map<int, uint64_t> ordinals_;          // rings of a rank so far
+  std::unordered_map<uint64_t, Free> frees_;  // by buffer
   std::map<uint64_t, Probe> probes_;
-  int64_t names_missing_ = 0, unknown_kinds_ = 0, marks_without_op_ = 0, marks_read_ = 0, lost_ = 0, torn_ = 0,
-          unringed_ = 0, unclean_rings_ = 0, monotonic_rings_ = 0, names_lost_ = 0, torn_names_ = 0;
+  int64_t names_missing_ = 0, unknown_kinds_ = 0, marks_without_op_ = 0, lost_ = 0, torn_ = 0, unringed_ = 0,
+          unclean_rings_ = 0, monotonic_rings_ = 0, names_lost_ = 0, torn_names_ = 0;
 };
 
 }  // namespace

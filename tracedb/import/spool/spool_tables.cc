@@ -74,7 +74,12 @@ Value sync_cell(const SyncRow& o, int c) {
 Value buffer_cell(const BufferRow& o, int c) {
   const uint64_t cells[] = {o.r.buffer, o.r.base, o.r.bytes, o.r.category, uint64_t(o.name)};
   if (c < 5) return id_value(cells[c]);
-  return c == 5 ? time_value(o.time_ns) : where_cell(o.r.where, c - 6);
+  switch (c) {
+    case 5: return time_value(o.time_ns);
+    case 6: return time_value(o.free_ns);
+    case 7: return known(o.free_stream, o.free_ns && o.free_stream != kEveryStream);
+    default: return where_cell(o.r.where, c - 8);
+  }
 }
 Value ring_plan_cell(const RingPlanRow& o, int c) {
   const uint64_t cells[] = {o.r.comm, o.r.expected_steps, o.r.run_steps};
@@ -175,7 +180,8 @@ Status Tables::write(Store& s) const {
   if (ok) ok = put(s, "access", accesses, {"op_id", "buffer", "begin_byte", "end_byte", "mode"}, false, access_cell);
   if (ok) ok = put(s, "sync", syncs, {"kind", "stream", "event", "key", "name", "time_ns"}, true, sync_cell);
   if (ok)
-    ok = put(s, "buffer", buffers, {"buffer", "base", "bytes", "category", "name", "alloc_ns"}, true, buffer_cell);
+    ok = put(s, "buffer", buffers,
+             {"buffer", "base", "bytes", "category", "name", "alloc_ns", "free_ns", "free_stream"}, true, buffer_cell);
   if (ok) ok = put(s, "ring_plan", ring_plans, {"comm", "expected_steps", "run_steps"}, true, ring_plan_cell);
   if (ok)
     ok = put(s, "softmax_row", softmax_rows,

@@ -38,6 +38,8 @@ struct SyncRow : Place {
 };
 struct BufferRow : Place {
   BufferAllocRecord r{};
+  int64_t free_ns = 0;  // 0 = never freed
+  uint16_t free_stream = kEveryStream;
   int64_t name = 0;
   int64_t time_ns = 0;
 };

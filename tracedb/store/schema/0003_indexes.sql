@@ -6,6 +6,5 @@ CREATE INDEX IF NOT EXISTS coll_by_seq ON coll (comm, seq, rank);
 CREATE INDEX IF NOT EXISTS coll_by_op ON coll (op_id);
 CREATE INDEX IF NOT EXISTS p2p_by_seq ON p2p (comm, direction, seq);
 CREATE INDEX IF NOT EXISTS p2p_by_op ON p2p (op_id);
-CREATE INDEX IF NOT EXISTS access_by_buffer ON access (buffer, begin_byte);
 CREATE INDEX IF NOT EXISTS sync_by_key ON sync (key);
 CREATE INDEX IF NOT EXISTS buffer_by_id ON buffer (buffer);
