@@ -64,6 +64,14 @@ class Attention {
   virtual AttentionGrad backward(const Tensor& d_o, const AttentionBatch&, const AttentionSaved&) = 0;
 };
 
+// Sees the tensors of every call, for dumps. On the rank's host task, after the kernels were enqueued.
+class AttentionWatch {
+ public:
+  virtual ~AttentionWatch() = default;
+  virtual void forward(const AttentionSaved&) = 0;
+  virtual void backward(const Tensor& d_o, const AttentionGrad&) = 0;
+};
+
 // CP = 1: one kernel call.
 std::unique_ptr<Attention> make_local_attention(const AttentionEnv&);
 // K/V travel a ring, one hop a step, double-buffered (Ring Attention, arXiv 2310.01889; steps count from 0).

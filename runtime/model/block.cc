@@ -49,6 +49,7 @@ Tensor Block::attend(const Tensor& x, const ModelBatch& batch, BlockSaved& saved
   Tensor kv = ctx_.allocate({2, batch.tokens, heads_kv_, dim_}, "attention.kv");
   kernels::split_qkv(device, *ctx_.compute, qkv, heads_q_, heads_kv_, rope_base_, batch.position, q, kv);
   const Tensor o = attention_.forward(q, kv, attention_batch(batch), saved.attention);
+  if (ctx_.attention_watch) ctx_.attention_watch->forward(saved.attention);
   return out_.forward(o.reshape({batch.tokens, heads_q_ * dim_}), "attention.out_reduce");
 }
 
@@ -57,6 +58,7 @@ Tensor Block::attend_backward(const Tensor& dy, const ModelBatch& batch, const B
   const Tensor o = saved.attention.o.reshape({batch.tokens, heads_q_ * dim_});
   const Tensor d_o = out_.backward(dy, o, "attention.dout_gather").reshape({batch.tokens, heads_q_, dim_});
   const AttentionGrad grad = attention_.backward(d_o, attention_batch(batch), saved.attention);
+  if (ctx_.attention_watch) ctx_.attention_watch->backward(d_o, grad);
   Tensor dqkv = ctx_.allocate({batch.tokens, (heads_q_ + 2 * heads_kv_) * dim_}, "attention.dqkv");
   kernels::join_qkv(device, *ctx_.compute, grad.dq, grad.dkv, rope_base_, batch.position, dqkv);
   return qkv_.backward(dqkv, saved.norm1.y, "attention.in_ag_again", "attention.din_reduce");

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "runtime/attention/softmax_log.h"
+#include "runtime/attention/attention.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/config/job_config.h"
 #include "runtime/device/device.h"
@@ -21,7 +21,8 @@ struct RankContext {
   Stream* dp_stream = nullptr;
   std::unique_ptr<Communicator> tp, cp, dp;  // null where the axis has size 1
   std::unique_ptr<SoftmaxLog> softmax_log;
-  Where exited_at;  // where the planted exit ended this rank's program
+  AttentionWatch* attention_watch = nullptr;  // null = nobody looks
+  Where exited_at;                            // where the planted exit ended this rank's program
 
   bool sequence_parallel() const { return config->sequence_parallel && tp != nullptr; }
   DType dtype() const { return config->dtype; }

@@ -1,5 +1,6 @@
 #include "runtime/train/train.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <numbers>
@@ -24,12 +25,16 @@ double learning_rate(const JobConfig& c, int step) {
 // One rank's training loop.
 class Trainer {
  public:
-  Trainer(const JobSetup& setup, const TextData& data, RankJob& job, std::vector<std::atomic<int64_t>>& peaks)
+  Trainer(const JobSetup& setup, const TextData& data, RankJob& job, std::vector<std::atomic<int64_t>>& peaks,
+          const TrainOptions& options, AttentionCall& call)
       : setup_(setup), config_(setup.config), data_(data), job_(job), ctx_(job.context()), tensor_stats_(ctx_),
-        peaks_(peaks) {}
+        call_(call), peaks_(peaks) {
+    if (options.dump_attention) capture_.emplace(ctx_, *options.dump_attention);
+  }
 
   RankEnd run(const TrainHooks& hooks, std::vector<StepReport>& reports) {
     if (!job_.start(setup_.start_weights())) return job_.stopped();
+    ctx_.attention_watch = capture_ ? &*capture_ : nullptr;
     for (int step = 0; step < config_.train_iters; ++step) {
       ScopedWhere place(*ctx_.device, [&](Where& w) { w.step = step; });
       const Outcome outcome = train_step(step);
@@ -97,6 +102,7 @@ class Trainer {
     if (!job_.read_step(values)) return false;
     if (!ctx_.softmax_log->flush(*ctx_.compute)) return false;
     if (!tensor_stats_.flush(job_.model().store())) return false;
+    if (capture_ && !capture_->read_back(config_.micro_batch_size, call_)) return false;
     {
       ScopedWhere place(*ctx_.device, [](Where& w) { w.microbatch = 0; });
       if (!job_.loader().record_applied(first_batch_.batch, first_batch_.sequences)) return false;
@@ -149,6 +155,8 @@ class Trainer {
   RankJob& job_;
   RankContext& ctx_;
   TensorStats tensor_stats_;
+  AttentionCall& call_;
+  std::optional<AttentionCapture> capture_;
   std::vector<std::atomic<int64_t>>& peaks_;
   struct {
     ModelBatch batch;
@@ -163,16 +171,23 @@ Result<TrainResult> train(const JobConfig& config, const TrainHooks& hooks, cons
   auto setup = set_up(config);
   if (!setup) return tl::unexpected(setup.error());
   JobSetup& job = **setup;
+  if (job.config.model.vocab_size <= kPaddingToken)
+    return usage_error("vocab_size " + std::to_string(job.config.model.vocab_size) +
+                       " is too small to train on bytes: use " + std::to_string(kPaddingToken + 1) +
+                       " or more (256 bytes and the padding id)");
+  if (options.dump_attention)
+    if (auto ok = check(*options.dump_attention, job.config); !ok) return tl::unexpected(ok.error());
   auto data = TextData::open(config.data, config.seq_length);
   if (!data) return tl::unexpected(data.error());
 
   TrainResult result;
   std::vector<std::atomic<int64_t>> peaks(job.mesh.world());
   std::vector<std::vector<ParameterStore::Fragment>> fragments(job.mesh.world());
+  std::vector<AttentionCall> calls(job.mesh.world());
   result.end = run_ranks(
       job,
       [&](RankJob& rank_job, int rank) {
-        const RankEnd end = Trainer(job, *data, rank_job, peaks).run(hooks, result.steps);
+        const RankEnd end = Trainer(job, *data, rank_job, peaks, options, calls[rank]).run(hooks, result.steps);
         const Coord c = rank_job.context().coord;
         if (end.status == 0 && options.keep_parameters && c.cp == 0 && c.dp == 0 &&
             !rank_job.model().store().export_fragments(&Parameter::value, fragments[rank]))
@@ -186,6 +201,8 @@ Result<TrainResult> train(const JobConfig& config, const TrainHooks& hooks, cons
     result.kv_peak_bytes.push_back(device.memory(MemCategory::kKvRing).peak +
                                    device.memory(MemCategory::kKvGathered).peak);
   }
+  if (std::none_of(calls.begin(), calls.end(), [](const AttentionCall& call) { return call.q.empty(); }))
+    result.attention = std::move(calls);
   for (const auto& of_rank : fragments)
     for (const auto& fragment : of_rank) merge_fragment(fragment, result.final_parameters);
   return result;

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/config/job_config.h"
 #include "runtime/model/host_tensor.h"
 #include "runtime/sched/sched.h"
+#include "runtime/train/attention_dump.h"
 #include "tracedb/base/result.h"
 
 namespace ringscope {
@@ -34,13 +36,15 @@ struct RankTraffic {  // bytes copied towards peers, by axis, forward / everythi
 struct TrainResult {
   RunEnd end = RunEnd::kCompleted;
   std::vector<StepReport> steps;
-  HostTensors final_parameters;        // by checkpoint name; only when asked
-  std::vector<RankTraffic> traffic;    // by rank
-  std::vector<int64_t> kv_peak_bytes;  // by rank: ring buffers or gathered K/V
+  HostTensors final_parameters;          // by checkpoint name; only when asked
+  std::vector<RankTraffic> traffic;      // by rank
+  std::vector<int64_t> kv_peak_bytes;    // by rank: ring buffers or gathered K/V
+  std::vector<AttentionCall> attention;  // by rank; empty = not asked for, or its step was not finished by all ranks
 };
 
 struct TrainOptions {
   bool keep_parameters = false;
+  std::optional<AttentionPick> dump_attention;
 };
 
 // The recorder, when open, receives everything. Errors: kUsage (validate), kData (data file, checkpoint).

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "runtime/train/train.h"
 #include "tools/analyze/analyze.h"
@@ -84,8 +86,19 @@ TrainHooks make_hooks(const JobConfig& config, bool quiet) {
 struct TrainFlags {
   bool diagnose = false, quiet = false, json = false;
   Severity least = Severity::kWarning;
+  std::optional<AttentionPick> dump;
+  std::string dump_dir;
   RecordingOptions recording;
 };
+
+// "L,S".
+Result<AttentionPick> read_pick(const std::string& text) {
+  AttentionPick pick;
+  int used = 0;
+  if (std::sscanf(text.c_str(), "%d,%d%n", &pick.layer, &pick.step, &used) == 2 && size_t(used) == text.size())
+    return pick;
+  return usage_error(fmt::format("dump-attention '{}' is not LAYER,STEP: use for example 0,2", text));
+}
 
 Result<TrainFlags> read_flags(const Arguments& args, const JobConfig& config) {
   TrainFlags flags;
@@ -102,6 +115,16 @@ Result<TrainFlags> read_flags(const Arguments& args, const JobConfig& config) {
   flags.recording.keep_spool = args.has("keep-spool");
   if (!args.has("trace") && (flags.recording.force || flags.recording.keep_spool))
     return usage_error(fmt::format("--{} goes with --trace DB", flags.recording.force ? "force" : "keep-spool"));
+  if (const auto text = args.find("dump-attention")) {
+    const auto pick = read_pick(*text);
+    if (!pick) return tl::unexpected(pick.error());
+    if (!args.has("trace"))
+      return usage_error("--dump-attention goes with --trace DB: the tensors are left in DB.attention");
+    if (config.checkpoint.empty())
+      if (auto ok = check(*pick, config); !ok) return tl::unexpected(ok.error());
+    flags.dump = *pick;
+    flags.dump_dir = flags.recording.database + ".attention";
+  }
   flags.recording.threads_expected = config.world() * 5 + 2;  // host, streams, transfer workers
   return flags;
 }
@@ -116,6 +139,33 @@ Result<Report> report_of(Recording& recording, bool quiet) {
   if (!store) return tl::unexpected(store.error());
   if (auto saved = store->save_report(report); !saved) return tl::unexpected(saved.error());
   return report;
+}
+
+// An old dump is replaced with --force only, and only what is a dump's goes.
+Status make_room(const std::string& dir, bool force) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::exists(dir, error)) return {};
+  if (!force) return data_error(dir + " exists already: use --force to replace it, or another name");
+  for (fs::recursive_directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    const std::string file = it->path().filename().string();
+    std::error_code ignored;
+    if (file == "layout.json" || (file.starts_with("rank_") && file.ends_with(".safetensors")))
+      fs::remove(it->path(), ignored);
+  }
+  if (error) return data_error(dir + ": cannot replace: " + error.message());
+  return {};
+}
+
+Status write_dump(const TrainFlags& flags, const JobConfig& config, const TrainResult& result) {
+  if (result.attention.empty()) {
+    say(fmt::format("no attention dump: step {} was not finished by all ranks", flags.dump->step));
+    return {};
+  }
+  if (auto ok = write_attention_dump(flags.dump_dir, config, result.attention); !ok) return ok;
+  if (!flags.quiet)
+    say(fmt::format("attention of layer {}, step {} in {}", flags.dump->layer, flags.dump->step, flags.dump_dir));
+  return {};
 }
 
 nlohmann::ordered_json steps_json(const std::vector<StepReport>& steps) {
@@ -174,13 +224,17 @@ Result<int> run(const Arguments& args) {
   auto flags = read_flags(args, *config);
   if (!flags) return tl::unexpected(flags.error());
 
+  if (flags->dump)
+    if (auto ok = make_room(flags->dump_dir, flags->recording.force); !ok) return tl::unexpected(ok.error());
   auto recording = Recording::start(flags->recording);
   if (!recording) return tl::unexpected(recording.error());
   recording->record_meta(meta_key::kToolVersion, std::string(kVersion));
   recording->record_meta(meta_key::kConfig, to_json(*config));
   if (!flags->quiet) announce(*config);
   InterruptGuard interrupt;
-  auto result = train(*config, make_hooks(*config, flags->quiet));
+  TrainOptions options;
+  options.dump_attention = flags->dump;
+  auto result = train(*config, make_hooks(*config, flags->quiet), options);
   if (!result) {
     recording->discard();
     return tl::unexpected(result.error());
@@ -189,6 +243,8 @@ Result<int> run(const Arguments& args) {
     SlowPhase phase("writing " + flags->recording.database, flags->quiet);
     if (auto ok = recording->finish(); !ok) return tl::unexpected(ok.error());
   }
+  if (flags->dump)
+    if (auto ok = write_dump(*flags, *config, *result); !ok) return tl::unexpected(ok.error());
   std::optional<Report> report;
   if (result->end == RunEnd::kStalled || (flags->diagnose && result->end == RunEnd::kCompleted)) {
     auto made = report_of(*recording, flags->quiet);
@@ -217,6 +273,7 @@ const Command& train_command() {
          fail_on_option(),
          {"force", "", "replace an existing trace"},
          {"keep-spool", "", "keep DB.spool, the raw recording"},
+         {"dump-attention", "L,S", "leave the attention tensors of layer L, step S in DB.attention (safetensors)"},
          {"quiet", "", "no progress on stderr"}},
         1,
         run,

@@ -241,6 +241,31 @@ class Train(CliTest):
         self.run_ok("diagnose", "a.db.spool")
         self.assertEqual(self.json_of("info", "a.db.spool", "--json")["training"]["steps"], 3)
 
+    def test_a_dump_of_attention(self):
+        self.run_ok("train", *SMALL, "--cp", "2", "--quiet", "--trace", "a.db", "--dump-attention", "1,2")
+        self.assertEqual(sorted(os.listdir(self.path("a.db.attention"))),
+                         ["layout.json", "rank_000.safetensors", "rank_001.safetensors"])
+        with open(self.path("a.db.attention/layout.json")) as file:
+            layout = json.load(file)
+        self.assertEqual((layout["format"], layout["parallel"]["cp"], layout["heads"]["q"]), ("ringscope-dump", 2, 4))
+        self.assertEqual(read_safetensors(self.path("a.db.attention/rank_001.safetensors"))[0]["q"]["shape"], [1, 16, 4, 8])
+        again = ["train", *SMALL, "--cp", "2", "--quiet", "--trace", "b.db", "--dump-attention"]
+        os.rename(self.path("a.db.attention"), self.path("b.db.attention"))
+        self.refused(3, "exists already", *again, "0,0")
+        self.run_ok(*again, "0,0", "--force")
+        self.refused(2, "layer 2", *again[:-2], "c.db", "--dump-attention", "2,0")
+        self.refused(2, "step 3", *again[:-2], "c.db", "--dump-attention", "0,3")
+        self.refused(2, "LAYER,STEP", *again[:-2], "c.db", "--dump-attention", "0")
+        self.refused(2, "--trace DB", "train", *SMALL, "--cp", "2", "--quiet", "--dump-attention", "0,0")
+
+    def test_statistics_in_a_trace(self):
+        self.run_ok("train", *SMALL, "--cp", "2", "--dp", "2", "--quiet", "--trace", "a.db")
+        statistics = self.json_of("info", "a.db", "--json")["statistics"]
+        self.assertEqual(statistics["softmax_stats"], 4 * 3 * 2)  # ranks x steps x layers
+        self.assertGreater(statistics["tensor_stats"], 4 * 3 * 2 * 10)
+        self.assertEqual((statistics["bad_elements"], statistics["bad_softmax_rows"], statistics["replica_mismatches"]), (0, 0, 0))
+        self.assertIn("replicas agree bit by bit", self.run_ok("info", "a.db").stdout)
+
     def test_one_trace_has_one_writer_and_ctrl_c_completes_it(self):
         process = self.long_run("--trace", "a.db")
         self.refused(3, "exists already", "train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db")
@@ -454,6 +479,15 @@ class Eval(CliTest):
         refuse(norm, *packed(lambda n, e, p: (n, dict(e, shape=[2, 24]) if n == norm else e, p)))
         refuse("model.safetensors", header, data[:-10])
         refuse("model.safetensors", header, b"")
+        # A vocabulary without room for 256 bytes and the padding id.
+        with open(self.path("model/config.json")) as file:
+            config = json.load(file)
+        with open(self.path("model/config.json"), "w") as file:
+            json.dump(dict(config, vocab_size=200), file)
+        write_safetensors(weights, *packed(lambda n, e, p: (n, dict(e, shape=[200] + e["shape"][1:]), p[:len(p) // 257 * 200])
+                                           if e["shape"][0] == 257 else (n, e, p)))
+        self.refused(2, "vocab_size 200 is too small", "train", "--checkpoint", "model", "--tp", "1", "--quiet", "--trace", "a.db")
+        self.assertEqual(self.left_over(), ["model"])
         os.remove(weights)
         self.refused(3, "model", "eval", "--checkpoint", "model", "--tokens", os.path.join(MODELS, "llama", "inputs.safetensors"),
                      "--prefix", "plain.", "-o", "out.safetensors")
