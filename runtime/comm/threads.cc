@@ -126,6 +126,8 @@ Phase Member::all_gather(std::byte* out, int64_t part, int64_t total) const {
 // One call of the host, until it is enqueued.
 struct Call {
   uint64_t op = 0;  // 0 = recorder off
+  const char* name = "";
+  uint64_t bytes = 0;  // of the larger side
   std::function<std::vector<Phase>()> make;
   std::pair<Fifo*, bool> track{nullptr,
                                false};  // calls of one track go in order: all collectives, or one p2p direction
@@ -267,6 +269,7 @@ class ThreadCommunicator : public Communicator {
     }
     ++seq_;
     call.why = ringscope::name(func);
+    call.bytes = uint64_t(std::max(in.bytes(), out.bytes()));
     call.make = queued(make);
     end_call(stream, std::move(call));
   }
@@ -290,6 +293,7 @@ class ThreadCommunicator : public Communicator {
     }
     ++seq;
     call.why = send ? "send" : "recv";
+    call.bytes = uint64_t(t.bytes());
     call.track = {member_.fifo(true, send ? rank_ : peer, send ? peer : rank_), send};
     call.make = queued([=, m = member_] {
       Phase phase;
@@ -309,6 +313,7 @@ class ThreadCommunicator : public Communicator {
 
   Call begin_call(Stream& stream, OpKind kind, const char* name) {
     Call call;
+    call.name = name;
     ++operations_;
     if (!rs_enabled()) return call;
     call.op = rs_next_op();
@@ -333,6 +338,9 @@ class ThreadCommunicator : public Communicator {
     StreamOp op;
     op.counts_as_kernel = false;
     op.ends_itself = true;
+    op.name = calls_[0].name;  // a group goes by its first call
+    op.where = device_.where();
+    for (const Call& call : calls_) op.bytes += call.bytes;
     for (const Call& call : calls_)
       if (call.op) op.ids.push_back(call.op);
     const char* why = calls_.size() == 1 ? calls_[0].why : "a group of communications";

@@ -31,6 +31,9 @@ class Stream;
 // An operation in a stream's queue. run() does the work on the worker; false = stopped or aborted: the stream is
 // then dead, its queue is dropped without end records, and waiting for it fails.
 struct StreamOp {
+  const char* name = "";      // a literal: of the NVTX range around run
+  Where where;                // of the call
+  uint64_t bytes = 0;         // touched or moved, for that range
   std::vector<uint64_t> ids;  // op ids with start/end records around run (none for markers)
   std::function<bool()> run;
   bool ends_itself = false;                    // run writes the end records (operations of a group end one by one)

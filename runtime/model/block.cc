@@ -1,5 +1,6 @@
 #include "runtime/model/block.h"
 
+#include "probes/nvtx/emit.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/model/tensor_parallel.h"
 
@@ -86,6 +87,7 @@ Tensor Block::mlp_backward(const Tensor& dy, const ModelBatch& batch, const Bloc
 
 Tensor Block::forward(const Tensor& x, const ModelBatch& batch, BlockSaved& saved) {
   ScopedWhere place(*ctx_.device, [&](Where& w) { w.layer = int16_t(layer_); });
+  const nvtx::Range range("block.forward", ctx_.device->where());
   const Tensor a = attend(norm1_.forward(x, saved.norm1), batch, saved);
   const Tensor x1 = add(x, hidden_dropout(ctx_, a, batch, layer_, DropoutUse::kAttention), "residual.attention");
   const Tensor m = mlp(norm2_.forward(x1, saved.norm2), batch, saved);
@@ -94,6 +96,7 @@ Tensor Block::forward(const Tensor& x, const ModelBatch& batch, BlockSaved& save
 
 Tensor Block::backward(const Tensor& dy, const ModelBatch& batch, const BlockSaved& saved) {
   ScopedWhere place(*ctx_.device, [&](Where& w) { w.layer = int16_t(layer_); });
+  const nvtx::Range range("block.backward", ctx_.device->where());
   const Tensor dm = hidden_dropout(ctx_, dy, batch, layer_, DropoutUse::kMlp);
   const Tensor dx1 = add(dy, norm2_.backward(mlp_backward(dm, batch, saved), saved.norm2), "residual.dmlp");
   const Tensor da = hidden_dropout(ctx_, dx1, batch, layer_, DropoutUse::kAttention);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "probes/nvtx/emit.h"
 #include "probes/recorder/emit.h"
 #include "runtime/train/job_setup.h"
 #include "runtime/train/tensor_stats.h"
@@ -37,6 +38,7 @@ class Trainer {
     ctx_.attention_watch = capture_ ? &*capture_ : nullptr;
     for (int step = 0; step < config_.train_iters; ++step) {
       ScopedWhere place(*ctx_.device, [&](Where& w) { w.step = step; });
+      const nvtx::Range range("train.step", ctx_.device->where());
       const Outcome outcome = train_step(step);
       if (outcome == kExited) return job_.exit_by_itself();
       StepReport report;

@@ -3,6 +3,7 @@
 
 #include <deque>
 
+#include "probes/nvtx/emit.h"
 #include "probes/recorder/emit.h"
 #include "runtime/device/inside_launch.h"
 #include "runtime/device/memory.h"
@@ -13,6 +14,12 @@ namespace {
 
 // Ids are unique in the job: the rank in the high bits.
 uint64_t job_id(int rank, uint64_t n) { return uint64_t(rank) << 40 | n; }
+
+uint64_t bytes_of(std::span<const Tensor> tensors) {
+  uint64_t bytes = 0;
+  for (const Tensor& tensor : tensors) bytes += uint64_t(tensor.bytes());
+  return bytes;
+}
 
 }  // namespace
 
@@ -84,6 +91,7 @@ void Device::worker(Stream::State& state, int stream_id, std::string name) {
     bool finished = false;
     {
       InsideLaunch mark;
+      const nvtx::Range range(op->name, op->where, op->bytes);
       finished = op->run();
     }
     if (op->counts_as_kernel) sched_.kernel_end();
@@ -172,6 +180,9 @@ void Device::record_access(uint64_t op, const Tensor& t, AccessMode mode) {
 void Device::launch_closure(Stream& stream, const char* name, std::span<const Tensor> reads,
                             std::span<const Tensor> writes, std::function<void()> fn) {
   StreamOp op;
+  op.name = name;
+  op.where = where_;
+  if (nvtx::available()) op.bytes = bytes_of(reads) + bytes_of(writes);
   if (rs_enabled()) {
     const uint64_t id = rs_next_op();
     OpEnqueueRecord record{};

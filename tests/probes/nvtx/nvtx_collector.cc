@@ -23,15 +23,23 @@ struct Field {
 struct Collector {
   std::mutex mutex;
   NvtxCollectorSeen seen{};
-  std::map<std::string, Field> place;  // by entry name
+  std::map<std::string, Field> place;      // by entry name
+  std::map<std::string, long long> names;  // pushes
   uint64_t place_schema = 0;
   ~Collector() {
     const char* path = std::getenv("NVTX_COLLECTOR_OUT");
     if (path == nullptr) return;
     if (FILE* out = std::fopen(path, "w")) {
-      std::fprintf(out, "{\"pushes\": %lld, \"pops\": %lld, \"marks\": %lld, \"payloads\": %lld, \"bytes\": %llu}\n",
-                   (long long)seen.pushes, (long long)seen.pops, (long long)seen.marks, (long long)seen.payloads,
-                   (unsigned long long)seen.bytes);
+      std::fprintf(
+          out, "{\"pushes\": %lld, \"pops\": %lld, \"marks\": %lld, \"payloads\": %lld, \"bytes\": %llu, \"names\": {",
+          (long long)seen.pushes, (long long)seen.pops, (long long)seen.marks, (long long)seen.payloads,
+          (unsigned long long)seen.bytes);
+      const char* comma = "";
+      for (const auto& [name, count] : names) {
+        std::fprintf(out, "%s\"%s\": %lld", comma, name.c_str(), count);
+        comma = ", ";
+      }
+      std::fprintf(out, "}}\n");
       std::fclose(out);
     }
   }
@@ -77,6 +85,7 @@ int NVTX_API domain_push(nvtxDomainHandle_t domain, const nvtxEventAttributes_t*
   if (!ours(domain)) return 0;
   std::lock_guard lock(collector().mutex);
   collector().seen.pushes += 1;
+  ++collector().names[event->message.ascii];
   note_event(event);
   return 0;
 }
