@@ -46,9 +46,9 @@ class AllGatherAttention : public Attention {
     env_.kernels.backward(device_, compute, q, all, d_o, saved.lse, d, batch.shards[env_.cp_rank()], keys, env_.scale,
                           batch.dropout, grad.dq, d_all);
     reorder(d_parts, d_all, batch.shards[0].batch, /*to_parts=*/true);
-    order_after(env_, compute, *env_.transfer, "allgather.dkv_ready");
+    device_.order(compute, *env_.transfer, "allgather.dkv_ready");
     env_.cp->reduce_scatter(*env_.transfer, d_parts, grad.dkv, RedOp::kSum, "attention.dkv_rs");
-    order_after(env_, *env_.transfer, compute, "allgather.dkv_home");
+    device_.order(*env_.transfer, compute, "allgather.dkv_home");
     return grad;
   }
 
@@ -61,9 +61,9 @@ class AllGatherAttention : public Attention {
   Tensor gather(const Tensor& kv, const AttentionBatch& batch) {
     Tensor parts = like(kv, size_, MemCategory::kKvGathered, "attention.kv_parts");
     Tensor all = like(kv, size_, MemCategory::kKvGathered, "attention.kv_all");
-    order_after(env_, *env_.compute, *env_.transfer, "allgather.kv_ready");
+    device_.order(*env_.compute, *env_.transfer, "allgather.kv_ready");
     env_.cp->all_gather(*env_.transfer, kv, parts, "attention.kv_ag");
-    order_after(env_, *env_.transfer, *env_.compute, "allgather.kv_here");
+    device_.order(*env_.transfer, *env_.compute, "allgather.kv_here");
     reorder(parts, all, batch.shards[0].batch, /*to_parts=*/false);
     return all;
   }

@@ -82,8 +82,4 @@ std::unique_ptr<Attention> make_allgather_attention(const AttentionEnv&);
 // stay where they are.
 std::unique_ptr<Attention> make_global_softmax_attention(const AttentionEnv&);
 
-// Makes the transfer stream wait for what the compute stream has queued, and back. With one stream for both:
-// nothing.
-void order_after(const AttentionEnv&, Stream& first, Stream& second, const char* event_name);
-
 }  // namespace ringscope

@@ -21,8 +21,8 @@ class GlobalSoftmaxAttention : public Attention {
 
  private:
   bool fault(FaultId id) const { return env_.fault->hits(id, device_.rank(), device_.where()); }
-  void to_transfer(const char* event) { order_after(env_, *env_.compute, *env_.transfer, event); }
-  void to_compute(const char* event) { order_after(env_, *env_.transfer, *env_.compute, event); }
+  void to_transfer(const char* event) { device_.order(*env_.compute, *env_.transfer, event); }
+  void to_compute(const char* event) { device_.order(*env_.transfer, *env_.compute, event); }
   Tensor gather(const Tensor& part, const char* name);
   void reduce_max(const Tensor& m);
   void reduce_sum(const Tensor& z);

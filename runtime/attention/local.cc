@@ -2,13 +2,6 @@
 
 namespace ringscope {
 
-void order_after(const AttentionEnv& env, Stream& first, Stream& second, const char* event_name) {
-  if (&first == &second) return;
-  Event event = env.device->create_event(event_name);
-  env.device->record(event, first);
-  env.device->wait(second, event);
-}
-
 namespace {
 
 class LocalAttention : public Attention {

@@ -189,7 +189,7 @@ AttentionGrad RingAttention::backward(const Tensor& d_o, const AttentionBatch& b
       device_.wait(compute, dkv_arrived);
       kernels::accumulate(device_, compute, "ring.dkv_add", own, accumulator_[t % 2]);
     }
-    order_after(env_, compute, transfer, "ring.dkv_ready");
+    device_.order(compute, transfer, "ring.dkv_ready");
     {
       CommGroup group(*env_.cp);
       const bool home = t == size_ - 1;

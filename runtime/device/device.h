@@ -113,6 +113,9 @@ class Device {
   Event create_event(const char* name);
   void record(Event&, Stream&);
   void wait(Stream&, const Event&);
+  // What `second` gets from now on comes after what `first` holds now: an event recorded and waited for. One stream
+  // for both: nothing.
+  void order(Stream& first, Stream& second, const char* event_name);
 
   // Blocks the host until the stream drained; false = stopped, or the stream died. Read-back points call this, then
   // look.

@@ -71,12 +71,9 @@ void RankJob::clear() {
 void RankJob::reduce_over(Communicator* comm, Stream& stream, const Tensor& tensor, const char* name) {
   if (!comm) return;
   Device& device = *ctx_.device;
-  Event ready = device.create_event(name), done = device.create_event(name);
-  device.record(ready, *ctx_.compute);
-  device.wait(stream, ready);
+  device.order(*ctx_.compute, stream, name);
   comm->all_reduce(stream, tensor, tensor, RedOp::kSum, name);
-  device.record(done, stream);
-  device.wait(*ctx_.compute, done);
+  device.order(stream, *ctx_.compute, name);
 }
 
 void RankJob::set_divisor(int64_t own_count) {
@@ -126,13 +123,10 @@ void RankJob::reduce_weights_over_cp() {
 void RankJob::reduce_weights_over_dp() {
   if (!ctx_.dp) return;
   Device& device = *ctx_.device;
-  Event ready = device.create_event("grad.ready"), done = device.create_event("grad.reduced");
-  device.record(ready, *ctx_.compute);
-  device.wait(*ctx_.dp_stream, ready);
+  device.order(*ctx_.compute, *ctx_.dp_stream, "grad.ready");
   for (const GradBucket& bucket : model_->store().buckets())
     reduce_bucket(*ctx_.dp, *ctx_.dp_stream, bucket, "grad.weight_dp", !ctx_.cp);
-  device.record(done, *ctx_.dp_stream);
-  device.wait(*ctx_.compute, done);
+  device.order(*ctx_.dp_stream, *ctx_.compute, "grad.reduced");
 }
 
 void RankJob::sync_gradients() {

@@ -29,7 +29,7 @@ MAY_USE = {
     "runtime/comm": ["runtime/device", "runtime/layout"],
     "runtime/kernels": ["runtime/device", "runtime/layout"],
     "runtime/attention": ["runtime/kernels", "runtime/comm", "runtime/fault"],
-    "runtime/model": ["runtime/attention", "runtime/config"],
+    "runtime/model": ["runtime/attention", "runtime/config", "runtime/oracle"],
     "runtime/train": ["runtime/model", "runtime/oracle", "runtime/launch", "tracedb/tensorfile"],
     "runtime/launch": ["runtime/sched", "runtime/layout", "probes/recorder"],
     "tools/analyze": ["tracedb/model"],

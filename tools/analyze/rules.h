@@ -37,6 +37,8 @@ struct ShortRing {
   uint32_t waiting_op = kNoRow;  // the neighbour's receive of the missing block
 };
 std::vector<ShortRing> find_short_rings(const TraceIndex&);  // ring/step_count.cc, first pass of each ring
+std::string steps_text(const ShortRing&);                    // "rank 0 ran 4, rank 1 ran 3"
+std::vector<Evidence> plan_evidence(const TraceIndex&, const ShortRing&);
 Finding step_count_finding(const TraceIndex&, const ShortRing&);
 Finding ring_break_finding(const TraceIndex&, const ShortRing&);  // hang/ring_break.cc
 

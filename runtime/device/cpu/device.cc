@@ -246,6 +246,13 @@ void Device::wait(Stream& stream, const Event& event) {
   push(stream, std::move(marker));
 }
 
+void Device::order(Stream& first, Stream& second, const char* event_name) {
+  if (&first == &second) return;
+  Event event = create_event(event_name);
+  record(event, first);
+  wait(second, event);
+}
+
 bool Device::synchronize(Stream& stream) {
   emit_sync(SyncKind::kHostSync, stream.id_, 0, 0, stream.name_);
   Stream::State& state = *stream.state_;

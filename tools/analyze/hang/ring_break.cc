@@ -17,13 +17,10 @@ Finding ring_break_finding(const TraceIndex& index, const ShortRing& ring) {
   const int rank = ring.ranks[0];
   const auto self = std::find(f.group->ranks.begin(), f.group->ranks.end(), rank);
   const int next = f.group->ranks[size_t(self - f.group->ranks.begin() + 1) % f.group->ranks.size()];
-  std::string counts;
-  for (const auto& [member, steps] : ring.steps)
-    counts +=
-        (counts.empty() ? "" : ", ") + std::string("rank ") + std::to_string(member) + " ran " + std::to_string(steps);
   f.sentence = "ring " + group_text(*f.group) + " broke at " + place_text(ring.where) + ": hop " +
                std::to_string(rank) + "->" + std::to_string(next) + " is missing because " + ranks_text(ring.ranks) +
-               " left the ring early (attention steps, " + std::to_string(ring.expected) + " expected: " + counts +
+               " left the ring early (attention steps, " + std::to_string(ring.expected) +
+               " expected: " + steps_text(ring) +
                "). A loop length taken from a local, unpadded sequence is the usual cause";
   if (ring.waiting_op != kNoRow) {
     const OpRow& op = index.view.ops[ring.waiting_op];
@@ -34,12 +31,7 @@ Finding ring_break_finding(const TraceIndex& index, const ShortRing& ring) {
                               " as #" + std::to_string(*f.seq) + " from rank " + std::to_string(rank) +
                               ", which sends no block of this pass for it"});
   }
-  for (int64_t row : ring.plan_rows) {
-    const RingPlanRow& plan = index.view.ring_plans[size_t(row)];
-    f.evidence.push_back({0, "ring_plan", row,
-                          "rank " + std::to_string(plan.rank) + " ran " + std::to_string(plan.run_steps) + " of " +
-                              std::to_string(plan.expected_steps) + " steps"});
-  }
+  for (Evidence& plan : plan_evidence(index, ring)) f.evidence.push_back(std::move(plan));
   return f;
 }
 

@@ -70,6 +70,24 @@ std::vector<ShortRing> find_short_rings(const TraceIndex& index) {
   return rings;
 }
 
+std::string steps_text(const ShortRing& ring) {
+  std::string text;
+  for (const auto& [rank, steps] : ring.steps)
+    text += (text.empty() ? "" : ", ") + std::string("rank ") + std::to_string(rank) + " ran " + std::to_string(steps);
+  return text;
+}
+
+std::vector<Evidence> plan_evidence(const TraceIndex& index, const ShortRing& ring) {
+  std::vector<Evidence> evidence;
+  for (int64_t row : ring.plan_rows) {
+    const RingPlanRow& plan = index.view.ring_plans[size_t(row)];
+    evidence.push_back({0, "ring_plan", row,
+                        "rank " + std::to_string(plan.rank) + " ran " + std::to_string(plan.run_steps) + " of " +
+                            std::to_string(plan.expected_steps) + " steps"});
+  }
+  return evidence;
+}
+
 Finding step_count_finding(const TraceIndex& index, const ShortRing& ring) {
   Finding f = make_finding("ring.step_count");
   f.ranks = ring.ranks;
@@ -77,18 +95,10 @@ Finding step_count_finding(const TraceIndex& index, const ShortRing& ring) {
   f.where = ring.where;
   f.confidence = 0.98;
   f.first_ns = index.step_ns(ring.ranks[0], ring.where.step);
-  std::string counts;
-  for (const auto& [rank, steps] : ring.steps)
-    counts += (counts.empty() ? "" : ", ") + std::string("rank ") + std::to_string(rank) + ": " + std::to_string(steps);
   f.sentence = ranks_text(ring.ranks) + " ran too few attention steps in ring " + group_text(*f.group) + " at " +
-               place_text(ring.where) + " (steps run, " + std::to_string(ring.expected) + " expected: " + counts +
-               "); later blocks of this ring arrive one hop too early";
-  for (int64_t row : ring.plan_rows) {
-    const RingPlanRow& plan = index.view.ring_plans[size_t(row)];
-    f.evidence.push_back({0, "ring_plan", row,
-                          "rank " + std::to_string(plan.rank) + " ran " + std::to_string(plan.run_steps) + " of " +
-                              std::to_string(plan.expected_steps) + " steps"});
-  }
+               place_text(ring.where) + " (steps run, " + std::to_string(ring.expected) +
+               " expected: " + steps_text(ring) + "); later blocks of this ring arrive one hop too early";
+  f.evidence = plan_evidence(index, ring);
   return f;
 }
 
