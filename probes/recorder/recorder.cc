@@ -38,7 +38,7 @@ constexpr uint64_t kTotalBytes = uint64_t(256) << 20;
 constexpr uint64_t kLeastRingBytes = uint64_t(256) << 10;
 constexpr uint64_t kMostRingBytes = uint64_t(4) << 20;
 constexpr int64_t kShortestPollNs = 1'000'000;  // while records come in; doubles up to the longest when idle
-constexpr uint64_t kDrainShare = 8;  // of a ring
+constexpr uint64_t kDrainShare = 8;             // of a ring
 constexpr int64_t kLongestPollNs = 4'000'000;
 constexpr int64_t kClockPeriodNs = 1'000'000'000;
 
@@ -142,7 +142,7 @@ bool drain_all(Session& s) {
   for (Entry& entry : s.rings) {
     uint64_t moved = 0;
     if (entry.ring->waiting() >= s.capacity / kDrainShare) entry.ring->drain(&moved);
-    busy |= moved > 0;
+    busy |= moved > 0 || entry.ring->waiting() > 0;
     if (entry.ended) {
       finish_ring(s, *entry.ring);
       entry.ring.reset();

@@ -141,7 +141,7 @@ Tensor RingAttention::forward(const Tensor& q, const Tensor& kv, const Attention
     }
   }
   record_plan(steps);
-  env_.log->summarise(compute, saved.lse, size_, SoftmaxMethod::kLseMerge);
+  env_.log->summarise(compute, saved.lse, steps, SoftmaxMethod::kLseMerge);
   if (env_.log->enabled()) {
     const auto result = env_.log->open(batch.sampled[rank_], SoftmaxLog::kResult, size_, SoftmaxMethod::kLseMerge);
     env_.log->take(compute, result, SoftmaxLog::kLseResult, saved.lse);

@@ -129,8 +129,8 @@ struct Call {
   const char* name = "";
   uint64_t bytes = 0;  // of the larger side
   std::function<std::vector<Phase>()> make;
-  std::pair<Fifo*, bool> track{nullptr,
-                               false};  // calls of one track go in order: all collectives, or one p2p direction
+  // Calls of one track go in order: all collectives, or one p2p direction.
+  std::pair<Fifo*, bool> track{nullptr, false};
   const char* why = "";
 };
 
@@ -330,6 +330,7 @@ class ThreadCommunicator : public Communicator {
 
   void end_call(Stream& stream, Call call) {
     if (calls_.empty()) stream_ = &stream;
+    RS_CHECK(stream_ == &stream, "the calls of a group are on one stream");
     calls_.push_back(std::move(call));
     if (depth_ == 0) enqueue_calls();
   }

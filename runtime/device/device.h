@@ -4,7 +4,7 @@
 //   - launch enqueues and returns; the host runs ahead;
 //   - record() marks the work enqueued so far; wait() binds the last record *enqueued* before the call;
 //     waiting on a never-recorded event is a no-op;
-//   - a free is ordered on the stream it is freed on; the peak is counted in host order.
+//   - memory goes back when no queued operation names it any more; the peak is counted in host order.
 // Every call that orders or touches memory is recorded (recorder), in host order.
 // Lifetime: a device, and everything that a queued operation may touch, outlives the sched's run.
 // Thread rule: all methods belong to the rank's host task, except where a comment says otherwise.
@@ -29,7 +29,7 @@ class DeviceMemory;
 class Stream;
 
 // An operation in a stream's queue. run() does the work on the worker; false = stopped or aborted: the stream is
-// then dead, its queue is dropped without end records, and waiting for it fails.
+// then dead, what is queued never runs and gets no end records, and waiting for it fails.
 struct StreamOp {
   const char* name = "";      // a literal: of the NVTX range around run
   Where where;                // of the call

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -85,7 +86,10 @@ std::string layout_json(const JobConfig& c, const AttentionCall& call) {
       {"dropout_p", 0.0},
       {"lse", {{"base", "e"}, {"empty_row", "-inf"}}},
       {"rounding",
-       {{"p", type}, {"block_out", c.cp > 1 ? json(type) : json(nullptr)}, {"accumulate", type}, {"merge", type}}},
+       {{"p", type},
+        {"block_out", c.cp > 1 && c.cp_comm != CpComm::kAllGather ? json(type) : json(nullptr)},
+        {"accumulate", type},
+        {"merge", type}}},
       {"stage", "prefill"}};
   return out.dump(1) + "\n";
 }

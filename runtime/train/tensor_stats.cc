@@ -40,24 +40,34 @@ double sum_of_squares(std::span<const T> values) {
   return sum;
 }
 
-constexpr uint64_t kFnvBasis = 0xcbf29ce484222325, kFnvPrime = 0x100000001b3;
+// A multiplication carries differences upwards only, so that flipped signs could cancel; the shifts bring them down.
+uint64_t mix(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0x9E3779B97F4A7C15;
+  return hash ^ hash >> 29;
+}
+// Every bit of the hash depends on every bit of it before (the finisher of MurmurHash3).
+uint64_t finish(uint64_t hash) {
+  hash = (hash ^ hash >> 33) * 0xFF51AFD7ED558CCD;
+  hash = (hash ^ hash >> 33) * 0xC4CEB9FE1A85EC53;
+  return hash ^ hash >> 33;
+}
 
-// FNV-1a over 64-bit words, word i in lane i mod 8, then over the lanes; the last word is filled up with zeros.
+// Over 64-bit words, word i in lane i mod 8, then over the lanes; the last word is filled up with zeros.
 uint64_t checksum(const void* memory, size_t bytes) {
   const char* from = static_cast<const char*>(memory);
   std::array<uint64_t, kLanes> lanes;
-  lanes.fill(kFnvBasis);
+  for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = uint64_t(lane);
   const auto take = [&](int lane, size_t at, size_t n) {
     uint64_t word = 0;
     std::memcpy(&word, from + at, n);
-    lanes[lane] = (lanes[lane] ^ word) * kFnvPrime;
+    lanes[lane] = mix(lanes[lane], word);
   };
   size_t at = 0;
   for (; at + 8 * kLanes <= bytes; at += 8 * kLanes)
     for (int lane = 0; lane < kLanes; ++lane) take(lane, at + 8 * size_t(lane), 8);
   for (int lane = 0; at < bytes; at += 8, ++lane) take(lane, at, std::min<size_t>(8, bytes - at));
-  uint64_t sum = kFnvBasis;
-  for (const uint64_t lane : lanes) sum = (sum ^ lane) * kFnvPrime;
+  uint64_t sum = bytes;
+  for (const uint64_t lane : lanes) sum = finish(mix(sum, finish(lane)));
   return sum;
 }
 

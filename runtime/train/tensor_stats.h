@@ -13,7 +13,7 @@
 namespace ringscope {
 
 struct TensorStat {
-  uint64_t checksum = 0;  // of the memory, by 64-bit words (FNV-1a in eight lanes)
+  uint64_t checksum = 0;  // of the memory, by 64-bit words (a hash in eight lanes)
   double norm = 0;        // Euclidean, summed in fp64
   uint64_t bad = 0;       // NaN or infinite elements
 };

@@ -20,8 +20,9 @@ RecordedRun run_twin(Case c) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int variants = argc > 1 ? std::atoi(argv[1]) : 8, clean = argc > 2 ? std::atoi(argv[2]) : 200;
-  const char* only = argc > 3 ? argv[3] : "";
+  const bool numbers = argc > 1 && argv[1][0] != '-';  // ./dev bench hands flags of Google Benchmark to all
+  const int variants = numbers ? std::atoi(argv[1]) : 8, clean = numbers && argc > 2 ? std::atoi(argv[2]) : 200;
+  const char* only = numbers && argc > 3 ? argv[3] : "";
   struct Line {
     int right = 0, runs = 0, twin_clean = 0;
     double slowest = 0;

@@ -22,7 +22,7 @@ namespace {
 enum class Recorder { kOff, kFlight, kStream };
 
 struct Run {
-  double seconds = 0;         // all of it, with the creation of the rings
+  double seconds = 0;         // all of it, with the creation of the rings and the last drain
   double seconds_a_step = 0;  // median step of rank 0
   double cpu_seconds = 0;     // user and system, all threads
   uint64_t records = 0, dropped = 0;
@@ -44,6 +44,8 @@ Run run(const JobConfig& config, Recorder recorder) {
   namespace fs = std::filesystem;
   const fs::path dir = fs::temp_directory_path() / ("ringscope-overhead-" + std::to_string(getpid()));
   const std::string spool = dir.string();
+  const double cpu = cpu_seconds();
+  const auto from = std::chrono::steady_clock::now();
   if (recorder != Recorder::kOff) {
     rs_options options{};
     options.spool_dir = spool.c_str();
@@ -54,21 +56,18 @@ Run run(const JobConfig& config, Recorder recorder) {
       std::exit(1);
     }
   }
-  const double cpu = cpu_seconds();
-  const auto from = std::chrono::steady_clock::now();
   const auto result = train(config, {});
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
   Run out;
-  out.seconds = seconds;
-  out.cpu_seconds = cpu_seconds() - cpu;
   if (recorder != Recorder::kOff) {
     const rs_counts counts = rs_count();
     out.records = counts.written;
     out.dropped = counts.dropped;
-    rs_close();
-    std::error_code ignored;
-    fs::remove_all(dir, ignored);
+    rs_close();  // drains what is left: part of the cost
   }
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
+  out.cpu_seconds = cpu_seconds() - cpu;
+  std::error_code ignored;
+  fs::remove_all(dir, ignored);
   if (!result || result->end != RunEnd::kCompleted) {
     std::fprintf(stderr, "the run did not complete: %s\n", result ? "stalled" : result.error().message.c_str());
     std::exit(1);
@@ -129,7 +128,7 @@ void runtime_overhead(int rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 7;
+  const int rounds = argc > 1 && argv[1][0] != '-' ? std::max(1, std::atoi(argv[1])) : 7;
   tracing_overhead(rounds);
   runtime_overhead(rounds);
   return 0;

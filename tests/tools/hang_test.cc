@@ -204,6 +204,23 @@ TEST(Ring, EarlyExitBreaksTheRing) {
     }
 }
 
+// Of several that left early, the missing hop is that of the one that left first.
+TEST(Ring, TheHopIsThatOfTheShortestRun) {
+  Job job{1, 4, 1};
+  job.wrong.leave_ring_early = at(2, 1, 0);
+  TraceView view = build(job).finish();
+  for (RingPlanRow& plan : view.ring_plans)
+    if (plan.where.step == 1 && plan.where.layer == 0 && plan.where.pass == Pass::kForward) {
+      if (plan.rank == 1) plan.run_steps = 3;
+      if (plan.rank == 2) plan.run_steps = 2;
+    }
+  const Report report = analyze(view);
+  ASSERT_EQ(roots(report).size(), 1u) << ids(report);
+  EXPECT_EQ(report.findings[0].ranks, (std::vector<int>{1, 2}));
+  EXPECT_EQ(report.findings[0].where.ring_step, 1);
+  EXPECT_NE(report.findings[0].sentence.find("hop 2->3"), std::string::npos) << report.findings[0].sentence;
+}
+
 TEST(Ring, WithoutAStallTheStepCountIsTheRoot) {
   Job job{1, 4, 1};
   job.wrong.leave_ring_early = at(1, 1, 0);
@@ -283,6 +300,37 @@ TEST(Race, NoOpWaitAndLosses) {
     view.lost.push_back({-1, "ring 1", 1, 0});
     EXPECT_EQ(ids(analyze(view)), "");
   }
+}
+
+// An access whose operation was lost on one rank must not hide the races of the ranks behind it.
+TEST(Race, AnOrphanAccessOfAnotherRankHidesNothing) {
+  Job job{1, 4, 1};
+  job.wrong.no_wait_for_arrival = [](int r, const Where& w) { return r == 3 && w.ring_step == 1; };
+  TraceView view = build(job).finish();
+  view.accesses.insert(view.accesses.begin(), {kNoRow, 1, 0, 64, AccessMode::kWrite});
+  view.lost.push_back({0, "rank0.host", 1, 0});
+  const Report report = analyze(view);
+  ASSERT_EQ(ids(report), "race.read_before_arrival");
+  EXPECT_EQ(report.findings[0].ranks, std::vector<int>{3});
+}
+
+// Two transfers that read what the other writes, unordered: both hazards, of one pair of operations.
+TEST(Race, OnePairCanBeBothHazards) {
+  TraceBuilder trace(1, 2, 1);
+  for (int rank = 0; rank < 2; ++rank) {
+    const uint64_t x = trace.buffer(rank, "x", 4096), y = trace.buffer(rank, "y", 4096);
+    Where where;
+    where.step = 0;
+    const uint32_t first = trace.hop(rank, testing::kCp, "a", where).first;
+    trace.access(first, x, AccessMode::kRead);
+    trace.access(first, y, AccessMode::kWrite);
+    const uint32_t second = trace.hop(rank, testing::kDp, "b", where).first;
+    trace.access(second, y, AccessMode::kRead);
+    trace.access(second, x, AccessMode::kWrite);
+  }
+  const Report report = analyze(trace.finish());
+  EXPECT_NE(ids(report).find("race.read_before_arrival"), std::string::npos) << ids(report);
+  EXPECT_NE(ids(report).find("race.overwrite_before_read"), std::string::npos) << ids(report);
 }
 
 // The host waited for the stream: what it issues afterwards is ordered.

@@ -31,6 +31,7 @@ struct ShortRing {
   const CommRow* comm = nullptr;
   Where where;                             // of the first missing hop
   std::vector<int> ranks;                  // who left early
+  int first = -1;                          // of them the one that ran fewest steps: the missing hop is its
   std::vector<std::pair<int, int>> steps;  // (rank, attention steps it ran)
   int expected = 0;
   std::vector<int64_t> plan_rows;

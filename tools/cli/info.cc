@@ -22,12 +22,9 @@ std::string meta(const TraceView& view, const char* key) {
   return found == view.meta.end() ? "" : found->second;
 }
 
-// Axis sizes follow from the largest coordinates.
-ordered_json layout(const TraceView& view) {
-  int tp = 0, cp = 0, dp = 0, pp = 0;
-  for (const RankRow& r : view.ranks)
-    tp = std::max(tp, r.tp + 1), cp = std::max(cp, r.cp + 1), dp = std::max(dp, r.dp + 1), pp = std::max(pp, r.pp + 1);
-  ordered_json out = {{"tp", tp}, {"cp", cp}, {"dp", dp}, {"pp", pp}};
+// `sizes`: of the axes, as any rank recorded them; empty when none did.
+ordered_json layout(const TraceView& view, const ordered_json& sizes) {
+  ordered_json out = sizes.empty() ? ordered_json{{"tp", 0}, {"cp", 0}, {"dp", 0}, {"pp", 0}} : sizes[0];
   for (const char* key : {meta_key::kAxisOrder, meta_key::kCpLayout, meta_key::kSeqLength, meta_key::kPaddedLength})
     if (const std::string value = meta(view, key); !value.empty()) out[key] = value;
   return out;
@@ -111,6 +108,8 @@ Result<ordered_json> describe(const std::string& path) {
   auto probes =
       rows_of(*store, "SELECT name, attached, error, events, dropped, ns_per_event FROM probe ORDER BY process, name");
   if (!probes) return tl::unexpected(probes.error());
+  auto sizes = rows_of(*store, "SELECT tp_size AS tp, cp_size AS cp, dp_size AS dp, pp_size AS pp FROM rank LIMIT 1");
+  if (!sizes) return tl::unexpected(sizes.error());
   auto findings = rows_of(*store, "SELECT finding AS id, root, ranks, sentence FROM finding ORDER BY id");
   if (!findings) return tl::unexpected(findings.error());
 
@@ -119,6 +118,8 @@ Result<ordered_json> describe(const std::string& path) {
                             "(SELECT coalesce(sum(bad), 0) FROM softmax_stat) AS bad_softmax_rows, "
                             "(SELECT count(*) FROM tensor_stat) AS tensor_stats, "
                             "(SELECT coalesce(sum(bad), 0) FROM tensor_stat) AS bad_elements, "
+                            "(SELECT count(*) FROM (SELECT 1 FROM tensor_stat GROUP BY step, name, role, part "
+                            "HAVING count(*) > 1)) AS replicas_compared, "
                             "(SELECT count(DISTINCT tensor) FROM v_replica_mismatch) AS replica_mismatches");
   if (!statistics) return tl::unexpected(statistics.error());
 
@@ -127,7 +128,7 @@ Result<ordered_json> describe(const std::string& path) {
   out["outcome"] = outcome.empty() ? ordered_json(nullptr) : ordered_json(outcome);
   out["tool_version"] = meta(*view, meta_key::kToolVersion);
   out["ranks"] = view->ranks.size();
-  out["layout"] = layout(*view);
+  out["layout"] = layout(*view, *sizes);
   out["training"] = training(*view);
   out["operations"] = operations(*view);
   out["communicators"] = communicators(*view);
@@ -165,7 +166,7 @@ std::string exit_text(const ordered_json& list) {
   std::string text;
   for (const auto& [reason, ranks] : by_reason)
     text += fmt::format("{}{}: ranks {}", text.empty() ? "" : "; ", reason, format_rank_range(ranks));
-  return text.empty() ? "unknown: the program was killed" : text;
+  return text.empty() ? "unknown: the program was killed or still runs" : text;
 }
 
 std::string kinds_text(const ordered_json& kinds) {
@@ -175,14 +176,13 @@ std::string kinds_text(const ordered_json& kinds) {
   return text;
 }
 
-std::string statistics_text(const ordered_json& s) {
+std::string statistics_text(const ordered_json& s, bool complete) {
   const auto differ = s["replica_mismatches"].get<int64_t>(), bad = s["bad_softmax_rows"].get<int64_t>();
   std::string text =
       fmt::format("{} of softmax, {} of parameters; ", s["softmax_stats"].dump(), s["tensor_stats"].dump());
-  if (s["tensor_stats"] == 0) text += "no replicas compared";
-  else
-    text += differ ? fmt::format("{} parameters differ between replicas (v_replica_mismatch)", differ)
-                   : std::string("replicas agree bit by bit");
+  if (differ) text += fmt::format("{} parameters differ between replicas (v_replica_mismatch)", differ);
+  else if (s["replicas_compared"] == 0) text += "no replicas to compare";
+  else text += complete ? "replicas agree bit by bit" : "replicas agree bit by bit as far as recorded";
   if (bad) text += fmt::format("; {} softmax rows are no numbers (softmax_stat)", bad);
   if (s["bad_elements"].get<int64_t>())
     text += fmt::format("; {} NaN or infinite values (tensor_stat)", s["bad_elements"].dump());
@@ -213,7 +213,8 @@ std::string as_text(const ordered_json& info) {
   text += fmt::format("recorded       {} streams, {} buffers, {} accesses, {} softmax rows, {} position runs\n",
                       info["streams"].dump(), info["buffers"].dump(), info["accesses"].dump(),
                       info["softmax_rows"].dump(), info["position_runs"].dump());
-  text += fmt::format("statistics     {}\n", statistics_text(info["statistics"]));
+  text += fmt::format("statistics     {}\n",
+                      statistics_text(info["statistics"], info["lost"].empty() && info["outcome"].is_string()));
   text += fmt::format("ends           {}\n", exit_text(info["rank_exits"]));
   for (const ordered_json& probe : info["probes"])
     text += fmt::format("probe          {}: {} records, {} lost{}{}\n", probe["name"].get<std::string>(),

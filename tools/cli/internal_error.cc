@@ -27,7 +27,7 @@ void write_report(const char* what) {
   write_text("This is a bug of ringscope. Please report it with the lines above and the command line.\n");
 }
 
-void on_fatal_signal(int signal) {
+[[maybe_unused]] void on_fatal_signal(int signal) {
   write_report(signal == SIGABRT ? "aborted" : signal == SIGFPE ? "arithmetic fault" : "memory fault");
   _exit(kExitInternal);
 }

@@ -1,8 +1,9 @@
 // ringscope train: the reference training run, recorded and, when it stalls or on request, diagnosed.
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cmath>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
@@ -94,9 +95,12 @@ struct TrainFlags {
 // "L,S".
 Result<AttentionPick> read_pick(const std::string& text) {
   AttentionPick pick;
-  int used = 0;
-  if (std::sscanf(text.c_str(), "%d,%d%n", &pick.layer, &pick.step, &used) == 2 && size_t(used) == text.size())
-    return pick;
+  const char *end = text.data() + text.size(), *at = text.data();
+  auto [comma, error] = std::from_chars(at, end, pick.layer);
+  if (error == std::errc() && comma != end && *comma == ',') {
+    const auto [last, error2] = std::from_chars(comma + 1, end, pick.step);
+    if (error2 == std::errc() && last == end) return pick;
+  }
   return usage_error(fmt::format("dump-attention '{}' is not LAYER,STEP: use for example 0,2", text));
 }
 
@@ -141,18 +145,19 @@ Result<Report> report_of(Recording& recording, bool quiet) {
   return report;
 }
 
-// An old dump is replaced with --force only, and only what is a dump's goes.
-Status make_room(const std::string& dir, bool force) {
+// An old dump is replaced with --force only, when the new one is there to be written; and only what is a dump's goes.
+Status remove_old_dump(const std::string& dir) {
   namespace fs = std::filesystem;
   std::error_code error;
+  std::vector<fs::path> old;
   if (!fs::exists(dir, error)) return {};
-  if (!force) return data_error(dir + " exists already: use --force to replace it, or another name");
   for (fs::recursive_directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
     const std::string file = it->path().filename().string();
-    std::error_code ignored;
     if (file == "layout.json" || (file.starts_with("rank_") && file.ends_with(".safetensors")))
-      fs::remove(it->path(), ignored);
+      old.push_back(it->path());
   }
+  for (const fs::path& path : old)
+    if (!error) fs::remove(path, error);
   if (error) return data_error(dir + ": cannot replace: " + error.message());
   return {};
 }
@@ -162,6 +167,7 @@ Status write_dump(const TrainFlags& flags, const JobConfig& config, const TrainR
     say(fmt::format("no attention dump: step {} was not finished by all ranks", flags.dump->step));
     return {};
   }
+  if (auto ok = remove_old_dump(flags.dump_dir); !ok) return ok;
   if (auto ok = write_attention_dump(flags.dump_dir, config, result.attention); !ok) return ok;
   if (!flags.quiet)
     say(fmt::format("attention of layer {}, step {} in {}", flags.dump->layer, flags.dump->step, flags.dump_dir));
@@ -224,8 +230,8 @@ Result<int> run(const Arguments& args) {
   auto flags = read_flags(args, *config);
   if (!flags) return tl::unexpected(flags.error());
 
-  if (flags->dump)
-    if (auto ok = make_room(flags->dump_dir, flags->recording.force); !ok) return tl::unexpected(ok.error());
+  if (flags->dump && !flags->recording.force && std::filesystem::exists(flags->dump_dir))
+    return data_error(flags->dump_dir + " exists already: use --force to replace it, or another name");
   auto recording = Recording::start(flags->recording);
   if (!recording) return tl::unexpected(recording.error());
   recording->record_meta(meta_key::kToolVersion, std::string(kVersion));
@@ -243,8 +249,6 @@ Result<int> run(const Arguments& args) {
     SlowPhase phase("writing " + flags->recording.database, flags->quiet);
     if (auto ok = recording->finish(); !ok) return tl::unexpected(ok.error());
   }
-  if (flags->dump)
-    if (auto ok = write_dump(*flags, *config, *result); !ok) return tl::unexpected(ok.error());
   std::optional<Report> report;
   if (result->end == RunEnd::kStalled || (flags->diagnose && result->end == RunEnd::kCompleted)) {
     auto made = report_of(*recording, flags->quiet);
@@ -252,6 +256,8 @@ Result<int> run(const Arguments& args) {
     report = std::move(*made);
   }
   print_result(*result, report, *flags);
+  if (flags->dump)
+    if (auto ok = write_dump(*flags, *config, *result); !ok) return tl::unexpected(ok.error());
   say_next(*flags, report);
   return code_of(result->end, report, flags->least);
 }

@@ -1,7 +1,6 @@
 // Entry of the names file: id, length, check, 0 (32 bits each), then the text padded to 8 bytes.
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>

@@ -16,6 +16,9 @@ namespace {
 
 uint64_t load(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 
+// In the error of a file that a later version wrote: nothing may be made of the rest of its spool then.
+const std::string kNewer = "is newer than this version";
+
 std::string text_of(const char* chars, size_t size) { return {chars, strnlen(chars, size)}; }
 
 bool ends_with(const std::string& text, std::string_view tail) {
@@ -49,7 +52,7 @@ Status check_header(const std::string& path, const Mapping& m) {
   const auto& h = *static_cast<const RingHeader*>(m.base);
   if (h.magic != kRingMagic) return data_error(path + ": not a ring file");
   if (h.version > kSpoolVersion)
-    return data_error(path + ": spool version " + std::to_string(h.version) + " is newer than this version reads (" +
+    return data_error(path + ": spool version " + std::to_string(h.version) + " " + kNewer + " reads (" +
                       std::to_string(kSpoolVersion) + ")");
   const bool sane = h.version == kSpoolVersion && h.record_bytes == kRecordBytes && h.capacity > 0 &&
                     h.capacity <= (uint64_t(1) << 32) && (h.capacity & (h.capacity - 1)) == 0;
@@ -280,8 +283,7 @@ Result<ProcessNames> read_names(const std::string& path) {
   if (m->bytes < kSpoolHeaderBytes) return fail("too short for a names file (truncated?)");
   const auto& h = *reinterpret_cast<const NamesHeader*>(base);
   if (h.magic != kNamesMagic) return fail("not a names file");
-  if (h.version > kSpoolVersion)
-    return fail("spool version " + std::to_string(h.version) + " is newer than this version reads");
+  if (h.version > kSpoolVersion) return fail("spool version " + std::to_string(h.version) + " " + kNewer + " reads");
   ProcessNames names;
   names.token = h.token;
   names.pid = int(h.pid);
@@ -360,7 +362,7 @@ Result<SpoolContents> read_spool(const std::string& dir) {
   if (listing.rings.empty() && listing.names.empty()) return data_error(dir + ": holds no ring files");
   SpoolContents contents;
   contents.unfinished = listing.unfinished;
-  auto newer = [](const Error& e) { return e.message.find("is newer than this version") != std::string::npos; };
+  auto newer = [](const Error& e) { return e.message.find(kNewer) != std::string::npos; };
   for (const std::string& path : listing.names) {
     if (auto names = read_names(path)) contents.processes.push_back(std::move(*names));
     else if (newer(names.error())) return tl::unexpected(names.error());

@@ -140,7 +140,7 @@ Ring* Ring::create(const RingOptions& options, int* error) {
   close(fd);
   std::unique_ptr<Ring> ring(new Ring);
   if (*error == 0 && options.mode == SpoolMode::kStream) {
-    ring->segment_fd_ = open(ring_path(options.dir, id, "seg").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    ring->segment_fd_ = open(ring_path(options.dir, id, "seg").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (ring->segment_fd_ < 0) {
       *error = errno;
       munmap(map, bytes);

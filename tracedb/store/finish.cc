@@ -56,7 +56,8 @@ DELETE FROM ring_step;
 WITH kernel AS (
   SELECT rank, step, microbatch, layer, pass, ring_step,
          min(start_ns) AS first_ns, max(end_ns) AS last_ns, sum(end_ns - start_ns) AS busy_ns
-  FROM op WHERE kind = 0 AND ring_step IS NOT NULL AND end_ns IS NOT NULL AND start_ns IS NOT NULL
+  FROM op WHERE kind = 0 AND name NOT IN (SELECT id FROM string WHERE value LIKE 'statistics.%')
+    AND ring_step IS NOT NULL AND end_ns IS NOT NULL AND start_ns IS NOT NULL
   GROUP BY 1, 2, 3, 4, 5, 6),
 transfer AS (
   SELECT o.rank, o.step, o.microbatch, o.layer, o.pass, o.ring_step,

@@ -232,6 +232,8 @@ void Device::wait(Stream& stream, const Event& event) {
   if (!event.recorded()) return;         // a no-op, as in CUDA
   if (event.stream_ == &stream) return;  // already in order
   StreamOp marker;
+  marker.name = "event.wait";
+  marker.where = where_;
   marker.counts_as_kernel = false;
   marker.run = [this, other = event.stream_->state_, position = event.position_] {
     bool reached = false;

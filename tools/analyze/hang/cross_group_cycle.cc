@@ -152,6 +152,8 @@ class CycleText {
     return f;
   }
 
+  std::vector<int> members() const { return {ranks_.begin(), ranks_.end()}; }  // after finding()
+
  private:
   void collect() {
     const auto& nodes = graph_.nodes();
@@ -239,18 +241,28 @@ class CycleText {
   std::set<int> ranks_, comms_;
 };
 
-// Replicas of one program close the same circle each (one per data-parallel coordinate): that is one mistake.
-void add(std::vector<Finding>& found, Finding cycle) {
-  for (Finding& known : found) {
-    if (known.where != cycle.where || known.op != cycle.op || !known.group || !cycle.group ||
-        known.group->name != cycle.group->name)
-      continue;
-    if (cycle.ranks < known.ranks) std::swap(known, cycle);
-    known.sentence += "; the same cycle stands around " + ranks_text(cycle.ranks);
-    known.ranks.insert(known.ranks.end(), cycle.ranks.begin(), cycle.ranks.end());
-    sort_unique(known.ranks);
-    known.first_ns = std::min(known.first_ns, cycle.first_ns);
-    known.evidence.insert(known.evidence.end(), cycle.evidence.begin(), cycle.evidence.end());
+struct Cycle {
+  Finding finding;
+  std::vector<int> members;
+};
+
+bool same_mistake(const Finding& a, const Finding& b) {
+  return a.where == b.where && a.op == b.op && a.group && b.group && a.group->name == b.group->name;
+}
+
+// Replicas of one program close the same circle each (one per data-parallel coordinate): that is one mistake, told
+// by the cycle that can accuse somebody.
+void add(std::vector<Cycle>& found, Cycle cycle) {
+  for (Cycle& known : found) {
+    if (!same_mistake(known.finding, cycle.finding)) continue;
+    const auto rank_of = [](const Cycle& c) { return std::pair(c.finding.ranks.empty(), c.members); };
+    if (rank_of(cycle) < rank_of(known)) std::swap(known, cycle);
+    Finding &kept = known.finding, &other = cycle.finding;
+    kept.sentence += "; the same cycle stands around " + ranks_text(cycle.members);
+    kept.ranks.insert(kept.ranks.end(), other.ranks.begin(), other.ranks.end());
+    sort_unique(kept.ranks);
+    kept.first_ns = std::min(kept.first_ns, other.first_ns);
+    kept.evidence.insert(kept.evidence.end(), other.evidence.begin(), other.evidence.end());
     return;
   }
   found.push_back(std::move(cycle));
@@ -259,13 +271,17 @@ void add(std::vector<Finding>& found, Finding cycle) {
 }  // namespace
 
 std::vector<Finding> cross_group_cycles(const TraceIndex& index) {
-  std::vector<Finding> found;
-  if (!index.stalled) return found;
+  if (!index.stalled) return {};
   const WaitGraph graph(index);
   std::set<int> components;
   for (const Node& node : graph.nodes()) components.insert(node.component);
-  for (int component : components)
-    if (auto finding = CycleText(index, graph, component).finding()) add(found, std::move(*finding));
+  std::vector<Cycle> cycles;
+  for (int component : components) {
+    CycleText text(index, graph, component);
+    if (auto finding = text.finding()) add(cycles, {std::move(*finding), text.members()});
+  }
+  std::vector<Finding> found;
+  for (Cycle& cycle : cycles) found.push_back(std::move(cycle.finding));
   return found;
 }
 

@@ -14,7 +14,7 @@ Finding ring_break_finding(const TraceIndex& index, const ShortRing& ring) {
   f.op = "send";
   f.confidence = 0.97;
   f.first_ns = index.step_ns(ring.ranks[0], ring.where.step);
-  const int rank = ring.ranks[0];
+  const int rank = ring.first;
   const auto self = std::find(f.group->ranks.begin(), f.group->ranks.end(), rank);
   const int next = f.group->ranks[size_t(self - f.group->ranks.begin() + 1) % f.group->ranks.size()];
   f.sentence = "ring " + group_text(*f.group) + " broke at " + place_text(ring.where) + ": hop " +

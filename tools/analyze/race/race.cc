@@ -4,8 +4,8 @@
 //   record:  remembers the stream's clock at the call
 //   wait:    joins the remembered clock of the record it bound; a wait that bound none is a no-op
 //   host sync: the host joins the stream's clock
-// Two accesses that overlap, of which one is a transfer's write, must be ordered. The order of the calls, not of
-// the clock on the wall, decides, so a run that came out right still shows the race.
+// A transfer's write and a read of the same bytes must be ordered. The order of the calls, not of the clock on the
+// wall, decides, so a run that came out right still shows the race.
 //
 // Shadow memory: per buffer an ordered map of byte intervals, each with the last write and the reads since, one
 // per lane (FastTrack epochs). Cost: one map look-up per access for whole-buffer operations.
@@ -96,7 +96,10 @@ class RankRaces {
       for (; sync != view_.syncs.end() && sync->rank == rank_ && sync->issue < view_.ops[row].issue; ++sync)
         apply(*sync);
       const uint32_t lane = enqueue(view_.ops[row]);
-      while (next_access < view_.accesses.size() && view_.accesses[next_access].op < row) ++next_access;
+      // An access whose operation was lost (kNoRow) belongs to no row and must not stop the walk.
+      while (next_access < view_.accesses.size() &&
+             (view_.accesses[next_access].op == kNoRow || view_.accesses[next_access].op < row))
+        ++next_access;
       for (; next_access < view_.accesses.size() && view_.accesses[next_access].op == row; ++next_access)
         touch(view_.accesses[next_access], row, lane);
     }
@@ -159,11 +162,6 @@ class RankRaces {
   bool ordered(const Epoch& before, uint32_t lane) const { return clocks_[lane][before.lane] >= before.clock; }
 
   void touch(const AccessRow& access, uint32_t op, uint32_t lane) {
-    if (access.mode == AccessMode::kFree) {
-      shadows_.erase(access.buffer);
-      last_shadow_ = nullptr;
-      return;
-    }
     if (access.end <= access.begin) return;
     Shadow& shadow = shadow_of(access.buffer);
     const bool reads = access.mode != AccessMode::kWrite, writes = access.mode != AccessMode::kRead;
@@ -241,8 +239,9 @@ class RankRaces {
   void report(Hazard hazard, const Pair& pair) {
     Tally& tally = tallies_[hazard];
     // Ranges of one pair of operations count once.
-    if (pair.first == last_.first && pair.second == last_.second) return;
-    last_ = pair;
+    Pair& last = last_[hazard];
+    if (pair.first == last.first && pair.second == last.second) return;
+    last = pair;
     ++tally.count;
     if (tally.ranks.empty() || tally.ranks.back() != rank_) tally.ranks.push_back(rank_);
     if (tally.first.first == kNoRow ||
@@ -261,7 +260,7 @@ class RankRaces {
   std::unordered_map<uint64_t, Shadow> shadows_;
   uint64_t last_buffer_ = 0;
   Shadow* last_shadow_ = nullptr;
-  Pair last_;
+  std::array<Pair, kHazards> last_;
 };
 
 std::string site(const TraceIndex& index, uint32_t op_row) {

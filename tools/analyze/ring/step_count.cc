@@ -1,4 +1,4 @@
-// ring.step_count: members of one ring ran different numbers of attention steps in one pass. Counted where the
+// ring.step_count: members of one ring ran fewer attention steps in a pass than the ring has blocks. Counted where the
 // loop ran (ring_plan rows), so a rank that did not get that far is not mistaken for one that left early.
 #include <algorithm>
 #include <tuple>
@@ -50,7 +50,9 @@ std::vector<ShortRing> find_short_rings(const TraceIndex& index) {
       ring.plan_rows.push_back(int64_t(row));
       if (plan.run_steps >= plan.expected_steps) continue;
       ring.ranks.push_back(plan.rank);
-      fewest = std::min(fewest, plan.run_steps);
+      if (plan.run_steps >= fewest) continue;
+      fewest = plan.run_steps;
+      ring.first = plan.rank;
     }
     if (ring.ranks.empty()) continue;
     sort_unique(ring.ranks);
@@ -64,7 +66,7 @@ std::vector<ShortRing> find_short_rings(const TraceIndex& index) {
   for (auto& [comm, ring] : first) {
     Where pass = ring.where;
     pass.ring_step = -1;
-    ring.waiting_op = neighbour_receive(index, *ring.comm, pass, ring.ranks[0], ring.where.ring_step);
+    ring.waiting_op = neighbour_receive(index, *ring.comm, pass, ring.first, ring.where.ring_step);
     rings.push_back(std::move(ring));
   }
   return rings;

@@ -16,7 +16,8 @@ namespace ringscope {
 namespace {
 
 constexpr int64_t kRowsPerTransaction = 64 * 1024;
-constexpr uint64_t kMostOpsPerRing = uint64_t(1) << 28;  // a larger sequence number is a damaged record
+// A larger sequence number is a damaged record: every operation of a ring wrote a record, or lost one.
+constexpr uint64_t kMostOpsWithoutRing = uint64_t(1) << 20;  // of threads that got no ring
 
 struct Mark {
   int64_t start_ns = 0, end_ns = 0;
@@ -81,7 +82,8 @@ class SpoolImport {
   Mark* mark_of(uint64_t op, bool create) {
     std::vector<Mark>& marks = marks_[uint32_t(op >> 40)];
     const uint64_t at = op & ((uint64_t(1) << 40) - 1);
-    if (at >= kMostOpsPerRing) return nullptr;
+    const auto most = most_ops_.find(uint32_t(op >> 40));
+    if (at > (most == most_ops_.end() ? kMostOpsWithoutRing : most->second)) return nullptr;
     if (at >= marks.size()) {
       if (!create) return nullptr;
       marks.resize(std::max<size_t>(at + 1, marks.size() * 2));
@@ -91,6 +93,10 @@ class SpoolImport {
 
   void collect_marks() {
     if (!anything_new_) return;
+    for (const RingReader& ring : contents_.rings) {
+      const RingLoss loss = ring.loss();
+      most_ops_[ring.ring_id()] = loss.recovered + loss.lost + loss.torn + 1;
+    }
     for (const RingReader& ring : contents_.rings) {
       ring.for_each(1, [&](const Group& g) {
         if (g.kind == RecordKind::kBufferFree) frees_[g.as<BufferFreeRecord>().buffer] = {ring.to_ns(g.ticks), g.lane};
@@ -435,6 +441,7 @@ class SpoolImport {
   int64_t pending_ = 0;
   bool anything_new_ = false;
   std::map<Key, uint64_t> next_seq_;
+  std::unordered_map<uint32_t, uint64_t> most_ops_;        // by ring id
   std::unordered_map<uint32_t, std::vector<Mark>> marks_;  // by ring id, then sequence
   std::unordered_map<uint64_t, const std::unordered_map<uint32_t, std::string>*> names_;
   std::map<std::pair<uint64_t, uint64_t>, int64_t> name_ids_;

@@ -183,7 +183,7 @@ CREATE TABLE ring_step (    -- derived from op, p2p and ring_plan
   step INTEGER, microbatch INTEGER, layer INTEGER, pass INTEGER,
   ring_step INTEGER NOT NULL,
   expected_steps INTEGER,   -- of the whole pass
-  attention_ns INTEGER,     -- kernels of this ring step
+  attention_ns INTEGER,     -- kernels of this ring step, without the recording's own (statistics.*)
   transfer_ns INTEGER,      -- from the first start to the last end of its transfers
   exposed_ns INTEGER,       -- part of the transfer during which no kernel of this rank ran
   blocking_ns INTEGER       -- from its last kernel to the first of the next ring step
