@@ -30,7 +30,8 @@ Result<int> run(const Arguments& args) {
     return tl::unexpected(report.error());
   }
   print(args.json() ? to_json(*report, kVersion) + "\n" : to_text(*report));
-  if (!report->findings.empty()) say(fmt::format("next: ringscope playbook {}", report->findings[0].id));
+  if (!args.json() && !report->findings.empty())
+    say(fmt::format("next: ringscope playbook {}", report->findings[0].id));
   return report_exit_code(*report, *least);
 }
 

@@ -215,7 +215,7 @@ int code_of(RunEnd end, const std::optional<Report>& report, Severity least) {
 }
 
 void say_next(const TrainFlags& flags, const std::optional<Report>& report) {
-  if (flags.quiet) return;
+  if (flags.quiet || flags.json) return;
   if (report && !report->findings.empty()) say(fmt::format("next: ringscope playbook {}", report->findings[0].id));
   else if (!report && !flags.recording.database.empty())
     say(fmt::format("next: ringscope diagnose {}", flags.recording.database));
