@@ -96,6 +96,8 @@ Status apply_json(JobConfig& config, std::string_view text, std::string_view sou
     document = json::parse(text.begin(), text.end(), watch);
   } catch (const json::parse_error& error) {
     return data_error(fmt::format("{}:{}: not valid JSON", source, line_of(text, error.byte)));
+  } catch (const json::out_of_range&) {
+    return data_error(fmt::format("{}: holds a number that is too large for any use", source));
   }
   if (!document.is_object()) return data_error(fmt::format("{}: the config must be one JSON object", source));
   if (!doubled.empty()) return usage_error(fmt::format("{}: key '{}' is written twice", source, doubled));

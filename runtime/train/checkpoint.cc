@@ -35,6 +35,7 @@ class Keys {
     if (found == json_.end() || found->is_null()) return otherwise;
     const bool right = std::is_same_v<T, std::string> ? found->is_string()
                        : std::is_same_v<T, bool>      ? found->is_boolean()
+                       : std::is_integral_v<T>        ? found->is_number_integer()
                                                       : found->is_number();
     if (!right) {
       error_ = "'" + path_ + "': '" + key + "' has the wrong type";

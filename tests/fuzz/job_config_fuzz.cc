@@ -19,8 +19,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 }
 
 std::vector<std::string> fuzz_seeds() {
-  return {"{}", R"({"sequence_parallel": true, "context_parallel_size": 2, "tensor_model_parallel_size": 2})",
+  return {"{}",
+          R"({"sequence_parallel": true, "context_parallel_size": 2, "tensor_model_parallel_size": 2})",
           R"({"seq_length": 256, "micro_batch_size": 1, "global_batch_size": 8, "attention_backend": "flash"})",
           R"({"use_ring_attention": true, "ring_attention_comm_overlap": false, "data_parallel_size": 2})",
+          R"({"seq_length": 256e99999})",
           to_json(default_job())};
 }

@@ -64,6 +64,7 @@ TEST(ConfigJson, RefusalsNameFileKeyAndNearest) {
       has(message(R"({"cp_comm_type": "tcp"})"), "cp_comm_type 'tcp' is unknown: use p2p, all_gather, global_softmax"));
   EXPECT_TRUE(has(message(R"({"lr": 1, "lr": 2})"), "key 'lr' is written twice"));
   EXPECT_TRUE(has(message("{\n\"lr\": 1,\n}"), "job.json:3: not valid JSON"));
+  EXPECT_TRUE(has(message("{\"seq_length\": 256e99999}"), "a number that is too large"));
   EXPECT_TRUE(has(message("[1]"), "must be one JSON object"));
   EXPECT_TRUE(has(message(R"({"labels_kept": [1, -2]})"), "no list of counts"));
   JobConfig config;
