@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -14,6 +15,8 @@ Result<TextData> TextData::open(const std::string& path, int64_t seq_length) {
   if (path.empty()) {
     data.bytes_ = kBuiltinText;
   } else {
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) return data_error("the data file '" + path + "' is a folder");
     std::ifstream file(path, std::ios::binary);
     if (!file)
       return data_error("cannot open the data file '" + path + "': " + std::strerror(errno) +

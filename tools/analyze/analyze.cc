@@ -88,6 +88,18 @@ void sort_findings(Findings& found) {
   found = std::move(sorted);
 }
 
+// A run of ours that did not come to its end by itself: what is behind that is not recorded.
+std::string missing_end(const TraceView& view) {
+  if (!view.meta.contains(meta_key::kToolVersion)) return "";
+  const auto outcome = view.meta.find(meta_key::kOutcome);
+  if (outcome != view.meta.end() && outcome->second != "interrupted") return "";
+  int last = -1;
+  for (const TrainStepRow& row : view.train_steps) last = std::max(last, int(row.where.step));
+  return std::string("the end of the run: it was ") +
+         (outcome == view.meta.end() ? "killed or still runs" : "interrupted") +
+         (last >= 0 ? " after step " + std::to_string(last) : " before its first step ended");
+}
+
 std::vector<std::string> missing_evidence(const TraceIndex& index) {
   std::vector<std::string> missing;
   const TraceView& view = index.view;
@@ -100,10 +112,15 @@ std::vector<std::string> missing_evidence(const TraceIndex& index) {
   for (int rank = 0; rank < size; ++rank)
     if (!seen.contains(rank)) absent.push_back(rank);
   if (!absent.empty()) missing.push_back("trace of " + ranks_text(absent));
-  for (const LostRow& row : view.lost)
-    if (row.records || row.torn)
-      missing.push_back(std::to_string(row.records) + " records lost and " + std::to_string(row.torn) + " torn in " +
-                        row.ring + (row.rank >= 0 ? " of rank " + std::to_string(row.rank) : ""));
+  if (const std::string end = missing_end(view); !end.empty()) missing.push_back(end);
+  for (const LostRow& row : view.lost) {
+    if (row.records == 0 && row.torn == 0) continue;
+    const bool whole_file = row.ring.find('/') != std::string::npos;  // a file that could not be read
+    missing.push_back(whole_file
+                          ? "everything in " + row.ring + ": it cannot be read"
+                          : std::to_string(row.records) + " records lost and " + std::to_string(row.torn) +
+                                " torn in " + row.ring + (row.rank >= 0 ? " of rank " + std::to_string(row.rank) : ""));
+  }
   return missing;
 }
 

@@ -16,6 +16,7 @@ void print_json(const nlohmann::ordered_json& document) {
 // One write: lines of several threads do not mix.
 void say(std::string_view line) {
   const std::string text = std::string(line) + "\n";
+  std::fflush(stdout);  // in order, where both go to one place
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 

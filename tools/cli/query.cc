@@ -82,8 +82,8 @@ const Command& query_command() {
                                {},
                                2,
                                run,
-                               "Views: v_ring_timeline, v_pending_ops, v_collective_order, v_exposed_comm, v_memory. "
-                               "Columns carry their units."};
+                               "Views: v_ring_timeline, v_pending_ops, v_collective_order, v_exposed_comm, v_memory,\n"
+                               "v_replica_mismatch. Columns carry their units."};
   return command;
 }
 

@@ -15,6 +15,7 @@
 #include "probes/recorder/emit.h"
 #include "tracedb/import/registry.h"
 #include "tracedb/import/spool/spool_import.h"
+#include "tracedb/spool/spool.h"
 
 namespace ringscope::cli {
 namespace {
@@ -62,8 +63,14 @@ Result<std::string> spool_folder(const RecordingOptions& options) {
     if (auto removed = remove_old(options.database, spool); !removed) return tl::unexpected(removed.error());
   if (exists(options.database)) return tl::unexpected(already_there(options.database));
   if (mkdir(spool.c_str(), 0777) == 0) return spool;
-  if (errno == EEXIST) return tl::unexpected(already_there(spool));
-  return data_error(spool + ": cannot create: " + std::strerror(errno));
+  if (errno != EEXIST)
+    return data_error(options.database + ": cannot record there: " + std::strerror(errno) +
+                      "; make the folder first, or name another place");
+  if (SpoolLock::held_by_other(spool)) return data_error(spool + " is being written by another run");
+  if (!is_spool(spool)) return tl::unexpected(already_there(spool));
+  return data_error(
+      fmt::format("{} is what a killed run recorded: ringscope diagnose {} recovers it, --force replaces it", spool,
+                  options.database));
 }
 
 }  // namespace

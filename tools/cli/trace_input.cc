@@ -1,7 +1,9 @@
 #include "tools/cli/trace_input.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 
@@ -38,7 +40,12 @@ Result<std::vector<std::string>> ready_paths(const std::vector<std::string>& pat
 Result<TraceView> load_trace(const std::vector<std::string>& paths) {
   auto ready = ready_paths(paths);
   if (!ready) return tl::unexpected(ready.error());
-  return load_paths(*ready);
+  auto view = load_paths(*ready);
+  if (!view || !view->ops.empty() || !view->ranks.empty()) return view;
+  std::string why;
+  for (const ImportStat& stat : view->import_stats)
+    if (stat.severity == "error" && stat.count > 0) why = ": " + stat.help;
+  return data_error(paths[0] + ": not one record could be read back" + why);
 }
 
 Result<Store> open_trace(const std::string& path) {
@@ -46,7 +53,10 @@ Result<Store> open_trace(const std::string& path) {
   if (!ready) return tl::unexpected(ready.error());
   const std::string& from = ready->front();
   std::error_code error;
-  if (!std::filesystem::exists(from, error)) return data_error(from + ": no such file or folder");
+  const bool exists = std::filesystem::exists(from, error);
+  if (error) return data_error(from + ": cannot read: " + error.message());
+  if (!exists) return data_error(from + ": no such file or folder");
+  if (access(from.c_str(), R_OK) != 0) return data_error(from + ": cannot read: " + std::strerror(errno));
   const Importer* importer = guess_importer(from);
   if (importer && std::strcmp(importer->format(), "ringscope.db") == 0) return Store::open(from);
   auto store = Store::create(":memory:");

@@ -214,11 +214,12 @@ int code_of(RunEnd end, const std::optional<Report>& report, Severity least) {
   return report ? report_exit_code(*report, least) : kExitClean;
 }
 
-void say_next(const TrainFlags& flags, const std::optional<Report>& report) {
+void say_next(const TrainFlags& flags, const std::optional<Report>& report, bool planted) {
   if (flags.quiet || flags.json) return;
   if (report && !report->findings.empty()) say(fmt::format("next: ringscope playbook {}", report->findings[0].id));
   else if (!report && !flags.recording.database.empty())
     say(fmt::format("next: ringscope diagnose {}", flags.recording.database));
+  else if (!report && planted) say("next: the same with --diagnose names the planted bug");
 }
 
 Result<int> run(const Arguments& args) {
@@ -258,7 +259,7 @@ Result<int> run(const Arguments& args) {
   print_result(*result, report, *flags);
   if (flags->dump)
     if (auto ok = write_dump(*flags, *config, *result); !ok) return tl::unexpected(ok.error());
-  say_next(*flags, report);
+  say_next(*flags, report, config->fault.id != FaultId::kNone);
   return code_of(result->end, report, flags->least);
 }
 

@@ -46,7 +46,9 @@ std::string to_text(const Report& report) {
   const auto roots =
       std::count_if(report.findings.begin(), report.findings.end(), [](const Finding& f) { return f.root; });
   switch (report.verdict) {
-    case Verdict::kClean: out += "clean: nothing found\n"; break;
+    case Verdict::kClean:
+      out += report.missing_evidence.empty() ? "clean: nothing found\n" : "clean as far as recorded: nothing found\n";
+      break;
     case Verdict::kUnreadable: out += "unreadable: no rows could be read\n"; break;
     case Verdict::kUndecided: out += "undecided: the evidence does not name a cause\n"; break;
     case Verdict::kFindings: out += fmt::format("{} finding{}\n", roots, roots == 1 ? "" : "s"); break;

@@ -1,9 +1,14 @@
 #include "tracedb/import/registry.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
 
 #include "tracedb/import/spool/spool_import.h"
 #include "tracedb/spool/spool.h"
@@ -74,6 +79,9 @@ class DatabaseImporter : public Importer {
     add("ring_plan", "rank,issue,comm,expected_steps,run_steps" + where);
     add("softmax_row",
         "rank,issue,position,head,kv_owner,sample,method,parts,m_own,lse_own,m_used,sum_used,lse_result" + where);
+    add("softmax_stat", "rank,issue,rows,empty,bad,method,parts,lse_min,lse_max,lse_mean" + where);
+    const std::string tensor = "rank,issue,role,part,count,checksum,norm,bad" + where;
+    add("tensor_stat", tensor + ",name", tensor + "," + name);
     add("position_run", "rank,issue,role,token_start,count,pos_start,stride,document,sample,rope_base" + where);
     add("memory_sample", "rank,issue,category,bytes,peak_bytes,time_ns" + where);
     add("train_step", "rank,issue,loss_sum,valid_tokens,divisor,loss,tokens,seconds,grad_norm,lr,peak_bytes" + where);
@@ -114,7 +122,10 @@ Error unknown_format(const std::string& path) {
 // A path, or what a folder of sources holds, in name order.
 Result<std::vector<std::string>> expand(const std::string& path) {
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) return data_error(path + ": no such file or folder");
+  const bool exists = std::filesystem::exists(path, error);
+  if (error) return data_error(path + ": cannot read: " + error.message());
+  if (!exists) return data_error(path + ": no such file or folder");
+  if (access(path.c_str(), R_OK) != 0) return data_error(path + ": cannot read: " + std::strerror(errno));
   if (guess_importer(path)) return std::vector<std::string>{path};
   std::vector<std::string> found;
   if (std::filesystem::is_directory(path, error)) {
@@ -125,6 +136,21 @@ Result<std::vector<std::string>> expand(const std::string& path) {
   if (found.empty()) return tl::unexpected(unknown_format(path));
   std::sort(found.begin(), found.end());
   return found;
+}
+
+// Global ranks that a source of ours holds: sources of one job share none.
+std::set<int64_t> ranks_in(const std::string& path) {
+  std::set<int64_t> ranks;
+  if (kDatabase.recognises(path)) {
+    auto store = Store::open(path);
+    auto rows = store ? store->query("SELECT rank FROM rank") : Result<QueryResult>(QueryResult());
+    if (rows)
+      for (const auto& row : rows->rows) ranks.insert(std::get<int64_t>(row[0]));
+  } else if (auto spool = read_spool(path)) {
+    for (const RingReader& ring : spool->rings)
+      if (ring.rank() >= 0) ranks.insert(ring.rank());
+  }
+  return ranks;
 }
 
 }  // namespace
@@ -142,10 +168,17 @@ const Importer* guess_importer(const std::string& path) {
 
 Result<std::vector<SourceRow>> import_paths(const std::vector<std::string>& paths, Store& store) {
   std::vector<SourceRow> sources;
+  std::map<int64_t, std::string> ranks;  // where each was found
   for (const std::string& path : paths) {
     auto found = expand(path);
     if (!found) return tl::unexpected(found.error());
     for (const std::string& file : *found) {
+      for (const int64_t rank : ranks_in(file)) {
+        const auto [other, fresh] = ranks.try_emplace(rank, file);
+        if (!fresh)
+          return usage_error(other->second + " and " + file + " both hold rank " + std::to_string(rank) +
+                             ": they are two runs; diagnose them one by one");
+      }
       auto source = guess_importer(file)->import(file, store);
       if (!source) return tl::unexpected(source.error());
       sources.push_back(std::move(*source));

@@ -33,7 +33,9 @@ sqlite3* Store::handle() const { return impl_->db; }
 namespace {
 
 Error sqlite_error(const std::string& path, sqlite3* db) {
-  return Error{ErrorKind::kData, path + ": " + (db ? sqlite3_errmsg(db) : "out of memory")};
+  const bool damaged = db && (sqlite3_errcode(db) == SQLITE_CORRUPT || sqlite3_errcode(db) == SQLITE_NOTADB);
+  return Error{ErrorKind::kData, path + ": " + (db ? sqlite3_errmsg(db) : "out of memory") +
+                                     (damaged ? "; the file is damaged: copy it again, or record again" : "")};
 }
 
 Status run_sql(const std::string& path, sqlite3* db, const std::string& sql) {
@@ -72,9 +74,22 @@ Status check_is_ours(const std::string& path) {
   if (!file) return data_error(path + ": cannot open: " + std::strerror(errno));
   char head[100] = {};
   const size_t n = std::fread(head, 1, sizeof head, file);
+  const bool sized = std::fseek(file, 0, SEEK_END) == 0;
+  const int64_t bytes = sized ? int64_t(std::ftell(file)) : 0;
   std::fclose(file);
   if (n < sizeof head || std::memcmp(head, "SQLite format 3", 16) != 0)
     return data_error(path + ": not a ringscope database" + (n == 0 ? " (empty file)" : ""));
+  // SQLite reads a cut-off last page as zeros: rows would be missing without a word.
+  const auto big_endian = [&](int at, int width) {
+    int64_t value = 0;
+    for (int i = 0; i < width; ++i) value = value << 8 | uint8_t(head[at + i]);
+    return value;
+  };
+  const int64_t page = big_endian(16, 2) == 1 ? 65536 : big_endian(16, 2), expected = page * big_endian(28, 4);
+  const bool count_is_valid = big_endian(24, 4) == big_endian(92, 4);
+  if (sized && count_is_valid && bytes < expected)
+    return data_error(path + ": the file is truncated: " + std::to_string(bytes) + " bytes of " +
+                      std::to_string(expected) + "; copy it again");
   return {};
 }
 
@@ -197,6 +212,7 @@ Result<QueryResult> Store::query(const std::string& sql) const {
     return tl::unexpected(sqlite_error(impl_->path, db));
   if (code != SQLITE_OK) return usage_error(std::string("SQL: ") + sqlite3_errmsg(db));
   if (!statement) return usage_error("the query is empty");
+  if (sqlite3_column_count(statement) == 0) return usage_error("a query may only read: use one SELECT");  // VACUUM INTO
   if (std::string(rest).find_first_not_of(" \t\r\n;") != std::string::npos)
     return usage_error("a query is one statement; found more text behind it");
   QueryResult result;

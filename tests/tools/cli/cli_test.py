@@ -268,7 +268,7 @@ class Train(CliTest):
 
     def test_one_trace_has_one_writer_and_ctrl_c_completes_it(self):
         process = self.long_run("--trace", "a.db")
-        self.refused(3, "exists already", "train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db")
+        self.refused(3, "being written by another run", "train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db")
         self.refused(3, "being written by another run", "train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db", "--force")
         self.assertIn("being written by a run", self.run_ok("info", "a.db").stderr)
         self.assertFalse(os.path.exists(self.path("a.db")), "a reader of a running job must not make its database")
@@ -280,6 +280,41 @@ class Train(CliTest):
         self.assertEqual(self.json_of("info", "a.db", "--json")["outcome"], "interrupted")
         self.assertEqual(self.json_of("diagnose", "a.db", "--json")["findings"], [])
 
+    def test_a_truncated_database_is_no_verdict(self):
+        self.run_ok("train", *SMALL, "--cp", "2", "--quiet", "--trace", "a.db")
+        with open(self.path("a.db"), "rb") as file:
+            whole = file.read()
+        for missing in (1, 4072, 20480, 40000, len(whole) // 2):
+            with open(self.path("cut.db"), "wb") as file:
+                file.write(whole[:-missing])
+            self.refused(3, "truncated", "diagnose", "cut.db")
+            self.refused(3, "truncated", "info", "cut.db")
+        with open(self.path("cut.db"), "wb") as file:
+            file.write(whole[:40000] + bytes(len(whole) - 40000))
+        self.assertEqual(self.call("diagnose", "cut.db").returncode, 3)
+
+    def test_two_runs_are_not_one_job(self):
+        self.run_ok("train", *SMALL, "--cp", "2", "--quiet", "--trace", "a.db")
+        self.run_ok("train", *SMALL, "--dp", "2", "--quiet", "--trace", "b.db")
+        self.refused(2, "two runs", "diagnose", "a.db", "b.db")
+        self.refused(2, "two runs", "diagnose", "a.db", "a.db")
+
+    def test_a_query_writes_nothing(self):
+        self.run_ok("train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db")
+        self.refused(2, "may only read", "query", "a.db", "VACUUM INTO '%s'" % self.path("copy.db"))
+        self.assertEqual(self.left_over(), ["a.db"])
+
+    def test_a_recording_of_which_nothing_is_left(self):
+        process = self.long_run("--trace", "a.db")
+        process.kill()
+        process.wait()
+        spool = self.path("a.db.spool")
+        self.refused(3, "diagnose a.db recovers it", "train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db")
+        for name in os.listdir(spool):
+            if name.endswith(".ring"):
+                os.truncate(os.path.join(spool, name), 100)
+        self.refused(3, "not one record", "diagnose", "a.db.spool")
+
     def test_a_killed_run_is_recovered(self):
         process = self.long_run("--trace", "a.db")
         process.kill()
@@ -289,6 +324,7 @@ class Train(CliTest):
         self.assertIn(report.returncode, (0, 4), report.stdout + report.stderr)
         self.assertEqual([f["id"] for f in json.loads(report.stdout)["findings"] if f["id"] != "hang.undecided"], [])
         self.assertIn("recovered", report.stderr)
+        self.assertIn("killed or still runs after step", json.loads(report.stdout)["missing_evidence"][0])
         before = digest(self.path("a.db"))
         self.assertEqual(self.call("diagnose", "a.db", "--json").stdout, report.stdout)
         self.assertEqual(digest(self.path("a.db")), before)
@@ -387,7 +423,7 @@ class BadInput(CliTest):
         self.assertEqual(json.loads(broken.stdout)["verdict"], "unreadable")
 
     def test_no_place_to_write(self):
-        self.refused(3, "cannot create", "train", *SMALL, "--tp", "1", "--quiet", "--trace", "no/such/folder/a.db")
+        self.refused(3, "make the folder first", "train", *SMALL, "--tp", "1", "--quiet", "--trace", "no/such/folder/a.db")
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))  # as a full disk would
         done = self.call("train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db", preexec_fn=limit)
         self.assertEqual(done.returncode, 3, done.stderr)
