@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "runtime/config/job_config.h"
+#include "runtime/config/split.h"
 
 namespace ringscope {
 namespace {
@@ -110,7 +111,7 @@ Status check_layout(const JobConfig& c) {
     return usage_error(
         "sequence_parallel splits norm and residual over the TP ranks and tensor_model_parallel_size is "
         "1: use --tp 2 or more, or leave it out");
-  auto split = SequenceSplit::make(c.seq_length, c.cp, c.cp_layout, c.sequence_parallel ? c.tp : 1);
+  auto split = sequence_split(c);
   if (!split) return tl::unexpected(split.error());
   if (c.dtype != DType::kF32 && c.dtype != DType::kF64)
     return usage_error(fmt::format("dtype {} is not in this version: use fp32 or fp64", name(c.dtype)));
@@ -218,6 +219,10 @@ Status check_fault(const JobConfig& c) {
 }
 
 }  // namespace
+
+Result<SequenceSplit> sequence_split(const JobConfig& c) {
+  return SequenceSplit::make(c.seq_length, c.cp, c.cp_layout, c.sequence_parallel ? c.tp : 1);
+}
 
 Status validate(const JobConfig& c) {
   for (const auto check :

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "runtime/config/split.h"
 #include "tracedb/tensorfile/safetensors.h"
 
 namespace ringscope {
@@ -25,10 +26,6 @@ Values heads_first(const Values& values, int64_t batch, int64_t rows, int64_t he
     for (int64_t s = 0; s < rows; ++s)
       for (int64_t h = 0; h < heads; ++h) out[(b * heads + h) * rows + s] = values[(b * rows + s) * heads + h];
   return out;
-}
-
-SequenceSplit split_of(const JobConfig& c) {
-  return *SequenceSplit::make(c.seq_length, c.cp, c.cp_layout, c.sequence_parallel ? c.tp : 1);
 }
 
 FileTensors file_of(const AttentionCall& call, const JobConfig& config, const SequenceSplit& split) {
@@ -160,7 +157,7 @@ Status check(const AttentionPick& pick, const JobConfig& config) {
 }
 
 Status write_attention_dump(const std::string& dir, const JobConfig& config, const std::vector<AttentionCall>& calls) {
-  const SequenceSplit split = split_of(config);
+  const SequenceSplit split = *sequence_split(config);
   const auto folder_of = [&](const Coord& at) {
     return config.tp * config.dp == 1 ? dir : fmt::format("{}/tp{}_dp{}", dir, at.tp, at.dp);
   };

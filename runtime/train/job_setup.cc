@@ -1,6 +1,7 @@
 #include "runtime/train/job_setup.h"
 
 #include "probes/recorder/emit.h"
+#include "runtime/config/split.h"
 #include "tracedb/model/trace_view.h"
 
 namespace ringscope {
@@ -40,8 +41,7 @@ Result<std::unique_ptr<JobSetup>> set_up(JobConfig config) {
   if (auto status = validate(config); !status) return tl::unexpected(status.error());
   auto mesh = Mesh::make(config.tp, config.cp, config.dp, config.pp, config.order);
   if (!mesh) return tl::unexpected(mesh.error());
-  auto split =
-      SequenceSplit::make(config.seq_length, config.cp, config.cp_layout, config.sequence_parallel ? config.tp : 1);
+  auto split = sequence_split(config);
   if (!split) return tl::unexpected(split.error());
   job->config = config;
   job->mesh = *mesh;

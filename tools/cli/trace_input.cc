@@ -1,11 +1,8 @@
 #include "tools/cli/trace_input.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
-#include <filesystem>
 
 #include "tools/cli/output.h"
 #include "tools/cli/recording.h"
@@ -52,11 +49,7 @@ Result<Store> open_trace(const std::string& path) {
   auto ready = ready_paths({path});
   if (!ready) return tl::unexpected(ready.error());
   const std::string& from = ready->front();
-  std::error_code error;
-  const bool exists = std::filesystem::exists(from, error);
-  if (error) return data_error(from + ": cannot read: " + error.message());
-  if (!exists) return data_error(from + ": no such file or folder");
-  if (access(from.c_str(), R_OK) != 0) return data_error(from + ": cannot read: " + std::strerror(errno));
+  if (auto ok = check_readable(from); !ok) return tl::unexpected(ok.error());
   const Importer* importer = guess_importer(from);
   if (importer && std::strcmp(importer->format(), "ringscope.db") == 0) return Store::open(from);
   auto store = Store::create(":memory:");

@@ -121,11 +121,8 @@ Error unknown_format(const std::string& path) {
 
 // A path, or what a folder of sources holds, in name order.
 Result<std::vector<std::string>> expand(const std::string& path) {
+  if (auto ok = check_readable(path); !ok) return tl::unexpected(ok.error());
   std::error_code error;
-  const bool exists = std::filesystem::exists(path, error);
-  if (error) return data_error(path + ": cannot read: " + error.message());
-  if (!exists) return data_error(path + ": no such file or folder");
-  if (access(path.c_str(), R_OK) != 0) return data_error(path + ": cannot read: " + std::strerror(errno));
   if (guess_importer(path)) return std::vector<std::string>{path};
   std::vector<std::string> found;
   if (std::filesystem::is_directory(path, error)) {
@@ -153,6 +150,20 @@ std::set<int64_t> ranks_in(const std::string& path) {
   return ranks;
 }
 
+// One source alone is not read for it.
+Status check_one_job(const std::vector<std::string>& files) {
+  if (files.size() < 2) return {};
+  std::map<int64_t, std::string> holder;
+  for (const std::string& file : files)
+    for (const int64_t rank : ranks_in(file)) {
+      const auto [other, fresh] = holder.try_emplace(rank, file);
+      if (!fresh)
+        return usage_error(other->second + " and " + file + " both hold rank " + std::to_string(rank) +
+                           ": they are two runs; diagnose them one by one");
+    }
+  return {};
+}
+
 }  // namespace
 
 const std::vector<const Importer*>& importers() {
@@ -166,23 +177,28 @@ const Importer* guess_importer(const std::string& path) {
   return nullptr;
 }
 
+Status check_readable(const std::string& path) {
+  std::error_code error;
+  const bool exists = std::filesystem::exists(path, error);
+  if (error) return data_error(path + ": cannot read: " + error.message());
+  if (!exists) return data_error(path + ": no such file or folder");
+  if (access(path.c_str(), R_OK) != 0) return data_error(path + ": cannot read: " + std::strerror(errno));
+  return {};
+}
+
 Result<std::vector<SourceRow>> import_paths(const std::vector<std::string>& paths, Store& store) {
-  std::vector<SourceRow> sources;
-  std::map<int64_t, std::string> ranks;  // where each was found
+  std::vector<std::string> files;
   for (const std::string& path : paths) {
     auto found = expand(path);
     if (!found) return tl::unexpected(found.error());
-    for (const std::string& file : *found) {
-      for (const int64_t rank : ranks_in(file)) {
-        const auto [other, fresh] = ranks.try_emplace(rank, file);
-        if (!fresh)
-          return usage_error(other->second + " and " + file + " both hold rank " + std::to_string(rank) +
-                             ": they are two runs; diagnose them one by one");
-      }
-      auto source = guess_importer(file)->import(file, store);
-      if (!source) return tl::unexpected(source.error());
-      sources.push_back(std::move(*source));
-    }
+    files.insert(files.end(), found->begin(), found->end());
+  }
+  if (auto ok = check_one_job(files); !ok) return tl::unexpected(ok.error());
+  std::vector<SourceRow> sources;
+  for (const std::string& file : files) {
+    auto source = guess_importer(file)->import(file, store);
+    if (!source) return tl::unexpected(source.error());
+    sources.push_back(std::move(*source));
   }
   if (auto ok = store.finish(); !ok) return tl::unexpected(ok.error());
   return sources;

@@ -28,6 +28,9 @@ const std::vector<const Importer*>& importers();
 // nullptr when no importer recognises it.
 const Importer* guess_importer(const std::string& path);
 
+// kData with the reason when the path is not there or may not be read.
+Status check_readable(const std::string& path);
+
 // Imports every path (a folder that no importer recognises is searched one level deep). kData when one is
 // missing or of no known format; the sentence lists the formats that are known. Calls store.finish().
 Result<std::vector<SourceRow>> import_paths(const std::vector<std::string>& paths, Store& store);
