@@ -20,7 +20,7 @@ int report_exit_code(const Report& report, Severity least) {
   if (report.verdict == Verdict::kUndecided) return kExitUndecided;
   for (const Finding& finding : report.findings)
     if (finding.severity >= least) return kExitFindings;
-  return kExitClean;
+  return report.verdict == Verdict::kIncomplete ? kExitUndecided : kExitClean;
 }
 
 Report unreadable_report(const std::vector<std::string>& paths, const std::string& why) {

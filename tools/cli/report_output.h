@@ -10,7 +10,7 @@ namespace ringscope::cli {
 Option fail_on_option();
 Result<Severity> fail_on(const Arguments&);  // default: warning
 
-// 3 unreadable · 1 a finding at or above `least` · 4 undecided · 0.
+// 3 unreadable · 1 a finding at or above `least` · 4 undecided or incomplete · 0.
 int report_exit_code(const Report&, Severity least);
 
 // The report of files that could not be read.

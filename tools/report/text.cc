@@ -16,8 +16,7 @@ std::string evidence_line(const Finding& f) {
     const Evidence& e = f.evidence[i];
     if (i) text += " · ";
     text += e.text;
-    // Rows count from 0 here and from 1 in SQL.
-    if (e.row >= 0) text += fmt::format(" [{} rowid {}]", e.table, e.row + 1);
+    if (e.row >= 0) text += fmt::format(" [{} id {}]", e.table, e.row);
   }
   if (f.evidence.size() > kShownEvidence) text += fmt::format(" · {} more", f.evidence.size() - kShownEvidence);
   return text.empty() ? "none" : text;
@@ -48,6 +47,9 @@ std::string to_text(const Report& report) {
   switch (report.verdict) {
     case Verdict::kClean:
       out += report.missing_evidence.empty() ? "clean: nothing found\n" : "clean as far as recorded: nothing found\n";
+      break;
+    case Verdict::kIncomplete:
+      out += "incomplete: nothing found in what was recorded, and something is missing\n";
       break;
     case Verdict::kUnreadable: out += "unreadable: no rows could be read\n"; break;
     case Verdict::kUndecided: out += "undecided: the evidence does not name a cause\n"; break;

@@ -17,8 +17,13 @@ const char* name(Verdict verdict) {
     case Verdict::kFindings: return "findings";
     case Verdict::kUndecided: return "undecided";
     case Verdict::kUnreadable: return "unreadable";
+    case Verdict::kIncomplete: return "incomplete";
   }
   return "unknown";
+}
+
+Evidence cite(const TraceView&, std::string_view table, size_t index, std::string text) {
+  return {0, std::string(table), int64_t(index) + 1, std::move(text)};
 }
 
 }  // namespace ringscope

@@ -15,14 +15,15 @@ namespace ringscope {
 enum class Severity : uint8_t { kNote = 0, kWarning = 1, kError = 2 };
 const char* name(Severity);
 
-// A row of the trace that proves something. table: SQL table name ("op", "coll", "p2p", "softmax_row", ...);
-// row: index in the TraceView's array of that table = rowid - 1 in our own database.
+// A row of the trace that proves something. table: SQL table name ("op", "coll", "p2p", "softmax_row", ...).
 struct Evidence {
   int source = 0;  // index into Report::sources
   std::string table;
-  int64_t row = -1;
+  int64_t row = -1;  // the id that a person can query in that source: column `id` of our database; -1 = none
   std::string text;
 };
+// Cites row `index` of the view's array of that table, with its source and its id there.
+Evidence cite(const TraceView& view, std::string_view table, size_t index, std::string text);
 
 struct GroupRef {
   std::string name;        // "tp", "cp", ...
@@ -48,7 +49,8 @@ struct Finding {
   int64_t first_ns = 0;  // time of the first divergence, for sorting
 };
 
-enum class Verdict : uint8_t { kClean, kFindings, kUndecided, kUnreadable };
+// kIncomplete: nothing was found in what is there, and something is missing (Report::missing_evidence).
+enum class Verdict : uint8_t { kClean, kFindings, kUndecided, kUnreadable, kIncomplete };
 const char* name(Verdict);
 
 struct Report {

@@ -1,8 +1,10 @@
 // TraceView: the read-only tables in memory that every analyzer takes. The store's reader fills it from
 // SQLite; importers of foreign formats fill the same. Nothing behind this header knows where rows came from.
 //
-// Tables are contiguous arrays of small rows (an op is under 100 bytes); a row's index is its row id in
-// evidence. Unless stated, rows are sorted by (rank, issue). Times are ns on one time line, 0 = unknown.
+// Tables are contiguous arrays of small rows (an op is about 100 bytes). Unless stated, rows are sorted by
+// (rank, issue). Issue is a rank's time order over its host threads; it is program order only between rows of one
+// thread: between threads, only events and matched operations order. Times are ns on one time line, 0 = unknown.
+// A row is cited in evidence by the id that a person can query in its source: cite(), finding.h.
 // Views are built once and then shared read-only between threads.
 #pragma once
 
@@ -57,11 +59,12 @@ struct OpRow {
   OpState state = OpState::kScheduled;
   uint32_t coll = kNoRow;  // row in colls
   uint32_t p2p = kNoRow;   // row in p2ps
-  uint64_t issue = 0;      // order on the rank's host thread (shared with syncs)
+  uint64_t issue = 0;      // order within the rank, shared with syncs: see TraceView
   uint64_t group = 0;      // op id of the first op of the group call, 0 = none
   Where where;
   int64_t enqueue_ns = 0, start_ns = 0, end_ns = 0;
   uint64_t bytes_sent = 0;
+  uint16_t thread = 0;  // host thread of the rank that issued it
 };
 
 struct CollRow {
@@ -102,6 +105,7 @@ struct SyncRow {
   uint64_t key = 0;  // the record call; on a wait 0 = never recorded
   Where where;
   uint32_t name = 0;
+  uint16_t thread = 0;  // host thread of the rank that made the call
 };
 
 struct BufferRow {
@@ -142,6 +146,29 @@ struct SoftmaxRow {
   double m_own = 0, lse_own = 0, m_used = 0, sum_used = 0, lse_result = 0;
 };
 
+struct SoftmaxStatRow {  // all rows and heads of one attention call on this rank
+  int32_t rank = 0;
+  Where where;
+  uint32_t rows = 0;   // query rows x heads
+  uint32_t empty = 0;  // of them see no key: LSE = -inf
+  uint32_t bad = 0;    // of them have NaN or +inf as LSE
+  SoftmaxMethod method = SoftmaxMethod::kLseMerge;
+  int32_t parts = 0;
+  double lse_min = 0, lse_max = 0, lse_mean = 0;  // over the finite ones; NaN = there are none
+};
+
+struct TensorStatRow {  // one parameter of a rank after an optimizer step
+  int32_t rank = 0;
+  Where where;
+  uint32_t name = 0;  // into TraceView::strings
+  TensorRole role = TensorRole::kGradient;
+  int32_t part = -1;      // TP rank of the slice; -1 = every TP rank holds it whole
+  uint64_t count = 0;     // elements
+  uint64_t checksum = 0;  // ranks with equal step, name, role and part must agree
+  double norm = 0;        // Euclidean
+  uint64_t bad = 0;       // elements that are NaN or infinite
+};
+
 struct MemorySampleRow {
   int32_t rank = 0;
   Where where;
@@ -160,11 +187,12 @@ struct TrainStepRow {
   uint64_t peak_bytes = 0;
 };
 
-// A loss bars every finding that rests on something being absent on that rank.
+// A loss bars every finding that rests on something being absent on that rank within its time range.
 struct LostRow {
-  int32_t rank = -1;
+  int32_t rank = -1;  // -1 = any
   std::string ring;
   uint64_t records = 0, torn = 0;
+  int64_t from_ns = 0, to_ns = 0;  // 0 = open: since the beginning, until the end
 };
 
 struct ImportStat {
@@ -195,6 +223,8 @@ struct TraceView {
   std::vector<RingPlanRow> ring_plans;
   std::vector<PositionRunRow> position_runs;
   std::vector<SoftmaxRow> softmax_rows;
+  std::vector<SoftmaxStatRow> softmax_stats;
+  std::vector<TensorStatRow> tensor_stats;
   std::vector<MemorySampleRow> memory_samples;
   std::vector<TrainStepRow> train_steps;
   std::vector<LostRow> lost;
@@ -205,9 +235,13 @@ struct TraceView {
   std::string_view text(uint32_t id) const {
     return id < strings.size() ? std::string_view(strings[id]) : std::string_view();
   }
-  bool lossless(int32_t rank) const {  // nothing of this rank is missing
+  bool lossless(int32_t rank) const { return lossless(rank, 0, 0); }  // nothing of this rank is missing
+  // Nothing of this rank is missing between two times; 0 = open on that side.
+  bool lossless(int32_t rank, int64_t from_ns, int64_t to_ns) const {
     for (const LostRow& row : lost)
-      if ((row.rank == rank || row.rank < 0) && (row.records || row.torn)) return false;
+      if ((row.rank == rank || row.rank < 0) && (row.records || row.torn) &&
+          (!row.to_ns || !from_ns || row.to_ns >= from_ns) && (!row.from_ns || !to_ns || row.from_ns <= to_ns))
+        return false;
     return true;
   }
 };

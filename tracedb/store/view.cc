@@ -62,9 +62,11 @@ class ViewReader {
       view_.streams.push_back({uint32_t(s.integer(0)), int32_t(s.integer(1)), s.text(2)});
     });
     read_comms();
-    each("SELECT rank, ring, records, torn FROM lost ORDER BY rank, process, ring_id", [&](Statement& s) {
-      view_.lost.push_back({int32_t(s.integer(0)), s.text(1), uint64_t(s.integer(2)), uint64_t(s.integer(3))});
-    });
+    each("SELECT rank, ring, records, torn, from_ns, to_ns FROM lost ORDER BY rank, process, ring_id",
+         [&](Statement& s) {
+           view_.lost.push_back({int32_t(s.integer(0)), s.text(1), uint64_t(s.integer(2)), uint64_t(s.integer(3)),
+                                 s.integer(4), s.integer(5)});
+         });
     each("SELECT name, severity, sum(count), max(help) FROM import_stats GROUP BY name, severity ORDER BY name",
          [&](Statement& s) {
            view_.import_stats.push_back({s.text(0), s.text(1), s.integer(2), s.text(3)});
@@ -165,6 +167,16 @@ class ViewReader {
                                          SoftmaxMethod(s.integer(5)), int32_t(s.integer(6)), s.real(7), s.real(8),
                                          s.real(9), s.real(10), s.real(11)});
          });
+    each(with_where("rank,rows,empty,bad,method,parts,lse_min,lse_max,lse_mean", "softmax_stat"), [&](Statement& s) {
+      view_.softmax_stats.push_back({int32_t(s.integer(0)), s.where(9), uint32_t(s.integer(1)), uint32_t(s.integer(2)),
+                                     uint32_t(s.integer(3)), SoftmaxMethod(s.integer(4)), int32_t(s.integer(5)),
+                                     s.real(6), s.real(7), s.real(8)});
+    });
+    each(with_where("rank,name,role,part,count,checksum,norm,bad", "tensor_stat"), [&](Statement& s) {
+      view_.tensor_stats.push_back({int32_t(s.integer(0)), s.where(8), uint32_t(s.integer(1)), TensorRole(s.integer(2)),
+                                    int32_t(s.integer(3, -1)), uint64_t(s.integer(4)), uint64_t(s.integer(5)),
+                                    s.real(6), uint64_t(s.integer(7))});
+    });
     each(with_where("rank,category,bytes,peak_bytes", "memory_sample"), [&](Statement& s) {
       view_.memory_samples.push_back({int32_t(s.integer(0)), s.where(4), MemCategory(s.integer(1)),
                                       uint64_t(s.integer(2)), uint64_t(s.integer(3))});

@@ -146,8 +146,8 @@ class CycleText {
     f.confidence = f.ranks.empty() ? 0.8 : 0.97;
     for (int node : inside_) {
       const OpRow& row = index_.view.ops[graph_.nodes()[node].op];
-      f.evidence.push_back({0, "op", int64_t(graph_.nodes()[node].op),
-                            "rank " + std::to_string(row.rank) + " is blocked in " + call(row)});
+      f.evidence.push_back(cite(index_.view, "op", size_t(graph_.nodes()[node].op),
+                                "rank " + std::to_string(row.rank) + " is blocked in " + call(row)));
     }
     return f;
   }

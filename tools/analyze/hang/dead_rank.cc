@@ -47,8 +47,8 @@ std::vector<Finding> dead_ranks(const TraceIndex& index) {
     f.sentence = "rank " + std::to_string(exit.rank) + " ended by itself with exit code " + std::to_string(exit.status);
     if (!exit.reason.empty()) f.sentence += " (" + exit.reason + ")";
     if (const std::string place = place_text(exit.where); !place.empty()) f.sentence += " at " + place;
-    f.evidence.push_back({0, "rank_exit", int64_t(i),
-                          "rank " + std::to_string(exit.rank) + " exit status " + std::to_string(exit.status)});
+    f.evidence.push_back(cite(index.view, "rank_exit", size_t(i),
+                              "rank " + std::to_string(exit.rank) + " exit status " + std::to_string(exit.status)));
     const CommRow* comm = nullptr;
     const uint32_t op = waiting_operation(index, exit.rank, &comm);
     if (op != kNoRow) {
@@ -60,8 +60,8 @@ std::vector<Finding> dead_ranks(const TraceIndex& index) {
       f.sentence += "; rank " + std::to_string(row.rank) + " was the first to wait for it, in " + *f.op + " '" +
                     std::string(index.view.text(row.name)) + "' #" + std::to_string(*f.seq) + " of group " +
                     group_text(*f.group);
-      f.evidence.push_back(
-          {0, "op", int64_t(op), "rank " + std::to_string(row.rank) + " started " + *f.op + " and did not finish it"});
+      f.evidence.push_back(cite(index.view, "op", size_t(op),
+                                "rank " + std::to_string(row.rank) + " started " + *f.op + " and did not finish it"));
     }
     found.push_back(std::move(f));
   }

@@ -22,7 +22,8 @@ std::string call_text(const TraceIndex& index, uint32_t op_row) {
 
 Evidence evidence(const TraceIndex& index, uint32_t op_row, const std::string& prefix) {
   const OpRow& op = index.view.ops[op_row];
-  return {0, "coll", int64_t(op.coll), prefix + "rank " + std::to_string(op.rank) + " ran " + call_text(index, op_row)};
+  return cite(index.view, "coll", op.coll,
+              prefix + "rank " + std::to_string(op.rank) + " ran " + call_text(index, op_row));
 }
 
 // The last call of the rank in the group before seq.

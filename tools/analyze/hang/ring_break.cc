@@ -26,10 +26,10 @@ Finding ring_break_finding(const TraceIndex& index, const ShortRing& ring) {
     const OpRow& op = index.view.ops[ring.waiting_op];
     f.seq = int64_t(index.view.p2ps[op.p2p].seq);
     if (op.enqueue_ns) f.first_ns = op.enqueue_ns;
-    f.evidence.push_back({0, "p2p", int64_t(op.p2p),
-                          "rank " + std::to_string(op.rank) + " receives hop " + std::to_string(ring.where.ring_step) +
-                              " as #" + std::to_string(*f.seq) + " from rank " + std::to_string(rank) +
-                              ", which sends no block of this pass for it"});
+    f.evidence.push_back(cite(index.view, "p2p", size_t(op.p2p),
+                              "rank " + std::to_string(op.rank) + " receives hop " +
+                                  std::to_string(ring.where.ring_step) + " as #" + std::to_string(*f.seq) +
+                                  " from rank " + std::to_string(rank) + ", which sends no block of this pass for it"));
   }
   for (Evidence& plan : plan_evidence(index, ring)) f.evidence.push_back(std::move(plan));
   return f;

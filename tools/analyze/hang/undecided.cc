@@ -35,7 +35,8 @@ Finding undecided(const TraceIndex& index) {
                   std::string(index.view.text(op.name)) + "'";
     if (comm) f.sentence += " #" + std::to_string(*f.seq) + " of group " + group_text(*f.group);
     if (const std::string place = place_text(op.where); !place.empty()) f.sentence += " at " + place;
-    f.evidence.push_back({0, "op", int64_t(first), "started, not finished, on rank " + std::to_string(op.rank)});
+    f.evidence.push_back(
+        cite(index.view, "op", size_t(first), "started, not finished, on rank " + std::to_string(op.rank)));
   } else {
     f.sentence += "; no communication is unfinished, so a rank is blocked in its own program";
   }

@@ -63,10 +63,10 @@ std::vector<Finding> per_rank_mean(const TraceIndex& index) {
                  ", token mean " + number_text(right);
     if (right != 0) f.sentence += " (off by " + number_text(100 * (shown.loss - right) / right) + " %)";
     for (const auto& [place, row] : step.shards)
-      f.evidence.push_back({0, "train_step", int64_t(row),
-                            "rank " + std::to_string(rows[row].rank) + " counted " +
-                                std::to_string(rows[row].valid_tokens) + " tokens, divided by " +
-                                number_text(rows[row].divisor)});
+      f.evidence.push_back(cite(index.view, "train_step", size_t(row),
+                                "rank " + std::to_string(rows[row].rank) + " counted " +
+                                    std::to_string(rows[row].valid_tokens) + " tokens, divided by " +
+                                    number_text(rows[row].divisor)));
   }
   if (!count) return {};
   sort_unique(accused);

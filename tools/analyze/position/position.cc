@@ -176,8 +176,8 @@ class Positions {
       f.sentence = "positions applied on " + ranks_text(f.ranks) + " are those of the " + tally.what +
                    " layout, but the data is laid out " + (own.empty() ? "otherwise" : own) + from;
     }
-    f.evidence.push_back({0, "position_run", int64_t(tally.data_row), "made by the loader"});
-    f.evidence.push_back({0, "position_run", int64_t(tally.applied_row), "applied (" + role + ")"});
+    f.evidence.push_back(cite(index_.view, "position_run", size_t(tally.data_row), "made by the loader"));
+    f.evidence.push_back(cite(index_.view, "position_run", size_t(tally.applied_row), "applied (" + role + ")"));
     return f;
   }
 

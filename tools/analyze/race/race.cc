@@ -306,8 +306,8 @@ Finding race_finding(const TraceIndex& index, Hazard hazard, const Tally& tally)
                ": nothing orders the two (first seen on rank " + std::to_string(first.rank) + ", " +
                std::to_string(tally.count) + (tally.count == 1 ? " such pair)" : " such pairs)");
   f.fix = edge;
-  f.evidence.push_back({0, "op", int64_t(pair.first), "first: " + site(index, pair.first)});
-  f.evidence.push_back({0, "op", int64_t(pair.second), "second, unordered: " + site(index, pair.second)});
+  f.evidence.push_back(cite(view, "op", size_t(pair.first), "first: " + site(index, pair.first)));
+  f.evidence.push_back(cite(view, "op", size_t(pair.second), "second, unordered: " + site(index, pair.second)));
   return f;
 }
 

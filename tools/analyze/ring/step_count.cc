@@ -83,9 +83,9 @@ std::vector<Evidence> plan_evidence(const TraceIndex& index, const ShortRing& ri
   std::vector<Evidence> evidence;
   for (int64_t row : ring.plan_rows) {
     const RingPlanRow& plan = index.view.ring_plans[size_t(row)];
-    evidence.push_back({0, "ring_plan", row,
-                        "rank " + std::to_string(plan.rank) + " ran " + std::to_string(plan.run_steps) + " of " +
-                            std::to_string(plan.expected_steps) + " steps"});
+    evidence.push_back(cite(index.view, "ring_plan", size_t(row),
+                            "rank " + std::to_string(plan.rank) + " ran " + std::to_string(plan.run_steps) + " of " +
+                                std::to_string(plan.expected_steps) + " steps"));
   }
   return evidence;
 }

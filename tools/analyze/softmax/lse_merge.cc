@@ -79,9 +79,10 @@ std::vector<Finding> lse_merge(const TraceIndex& index) {
   Finding f = make_finding("softmax.lse_merge");
   for (size_t i : first->parts) {
     parts.push_back(rows[i].lse_own);
-    f.evidence.push_back({0, "softmax_row", int64_t(i), "part lse " + number_text(rows[i].lse_own)});
+    f.evidence.push_back(cite(index.view, "softmax_row", size_t(i), "part lse " + number_text(rows[i].lse_own)));
   }
-  f.evidence.push_back({0, "softmax_row", int64_t(first->result), "merged lse " + number_text(result.lse_result)});
+  f.evidence.push_back(
+      cite(index.view, "softmax_row", size_t(first->result), "merged lse " + number_text(result.lse_result)));
   sort_unique(accused);
   f.ranks = accused;
   f.group = index.cp_group(result.rank);

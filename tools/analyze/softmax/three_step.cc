@@ -119,7 +119,7 @@ class ThreeStep {
           (fault == kNoSum ? ": denominator used " + number_text(r.sum_used)
                            : ": own maximum " + number_text(r.m_own) + ", used " + number_text(r.m_used));
       values += (values.empty() ? "" : "; ") + text;
-      f.evidence.push_back({0, "softmax_row", int64_t(i), text});
+      f.evidence.push_back(cite(index_.view, "softmax_row", size_t(i), text));
     }
     const std::string row = " from " + place_text(f.where) + " on (query row " + std::to_string(shown.position) +
                             ", head " + std::to_string(shown.head) + ": " + values + "; ";
