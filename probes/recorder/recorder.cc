@@ -67,7 +67,7 @@ struct Session {
   uint32_t next_id = 1;
   std::vector<Entry> rings;
   std::unique_ptr<NamesWriter> names;
-  uint64_t ended_written = 0, ended_dropped = 0;  // of rings already unmapped
+  rs_counts ended{};  // of rings already unmapped
   pthread_t housekeeper{};
   bool housekeeper_runs = false, stop = false;
   std::condition_variable wake;
@@ -119,11 +119,12 @@ uint64_t new_token() {
   return token;
 }
 
-void account(Session& s, Ring& ring) {
+void account(rs_counts& counts, Ring& ring) {
   const RingHeader& h = ring.header();
   const uint64_t dropped = h.dropped.load(std::memory_order_relaxed);
-  s.ended_written += h.emits.load(std::memory_order_relaxed) - dropped;
-  s.ended_dropped += dropped + h.reentered.load(std::memory_order_relaxed);
+  counts.written += h.emits.load(std::memory_order_relaxed) - dropped;
+  counts.dropped += dropped + h.reentered.load(std::memory_order_relaxed);
+  counts.definitions_unsaved += h.unsaved.load(std::memory_order_relaxed);
 }
 
 // Last look at a ring whose thread emits no more. What cannot be drained (full disk) stays readable in the ring.
@@ -132,7 +133,7 @@ void finish_ring(Session& s, Ring& ring) {
   ring.drain(&moved);
   ring.sample_clock();
   ring.mark_clean();
-  account(s, ring);
+  account(s.ended, ring);
 }
 
 // Drains the rings that have filled up by a share worth a system call, and lets go of those that ended. What waits
@@ -323,13 +324,8 @@ uint64_t capacity_for(const rs_options& options) {
 rs_counts count_locked(const Globals& g) {
   if (!g.session) return g.last;
   const Session& s = *g.session;
-  rs_counts counts{s.ended_written, s.ended_dropped};
-  for (const Entry& entry : s.rings) {
-    const RingHeader& h = entry.ring->header();
-    const uint64_t dropped = h.dropped.load(std::memory_order_relaxed);
-    counts.written += h.emits.load(std::memory_order_relaxed) - dropped;
-    counts.dropped += dropped + h.reentered.load(std::memory_order_relaxed);
-  }
+  rs_counts counts = s.ended;
+  for (const Entry& entry : s.rings) account(counts, *entry.ring);
   if (s.names) counts.dropped += s.names->header().unringed.load(std::memory_order_relaxed);
   return counts;
 }
@@ -461,8 +457,14 @@ void rs_emit(uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t* paylo
     return;
   }
   t.busy = 1;
-  if (Ring* ring = ring_of(t)) ring->emit(read_ticks(t.tick_kind), kind, flags, lane, payload, n_words);
-  else if (rs_enabled()) count_unringed();
+  if (Ring* ring = ring_of(t)) {
+    const uint64_t ticks = read_ticks(t.tick_kind);
+    if (is_definition(kind)) [[unlikely]]
+      ring->define(ticks, kind, flags, lane, payload, n_words);
+    else ring->emit(ticks, kind, flags, lane, payload, n_words);
+  } else if (rs_enabled()) {
+    count_unringed();
+  }
   t.busy = 0;
 }
 

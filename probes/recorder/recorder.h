@@ -41,11 +41,13 @@ uint32_t rs_intern(const char* text);
 uint64_t rs_next_op(void);
 
 // Writes one record (n_words <= 5 payload words) or a record and its continuation (n_words <= 10) as one
-// published group. `kind` and payloads: tracedb/model/record.h. lane: stream id.
+// published group. `kind` and payloads: tracedb/model/record.h. lane: stream id. A definition (communicators, streams,
+// ranks and their ends, meta: is_definition) is also appended to a file: a system call, and no record of a hot path.
 void rs_emit(uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t* payload, int n_words);
 
 typedef struct rs_counts {
   uint64_t written, dropped;
+  uint64_t definitions_unsaved;  // lie in their ring alone, which may write over them: the disk is full
 } rs_counts;
 rs_counts rs_count(void);  // over all rings of this process
 

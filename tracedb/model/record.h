@@ -1,14 +1,15 @@
 // The 64-byte trace record: eight 64-bit words. This file is the one table that fixes every field of every
 // kind; the producer (probes/recorder) packs with it, the importer (tracedb/import/spool) unpacks with it.
 //
-//   word 0  sequence number within the ring, from 1; written last, with release order; 0 = being written
+//   word 0  the seal: the low half of the sequence number within the ring (from 1) and a check over the rest
+//           (tracedb/spool/seal.h); written last, with release order; 0 = being written
 //   word 1  time stamp in ticks of the ring's clock (TSC or CLOCK_MONOTONIC ns; the ring header says which)
 //   word 2  kind (16 bits) | flags (16) | lane (16) | count of continuation records that follow (16)
 //   word 3..7  payload by kind, below
 //
-// A record whose continuation count is n is valid only when the n records behind it are: a torn group counts
-// as one loss. In a continuation record word 2 has kind kContinuation and words 3..7 are payload words 5..9.
-// Layout changes bump kSpoolVersion. Plain data only: it is shared between processes through a mapped file.
+// A record is valid only with its seal, and one whose continuation count is n only when the n records behind it are:
+// a torn group counts as one loss. In a continuation record word 2 has kind kContinuation and words 3..7 are payload words 5..9.
+// Layout changes bump kSpoolVersion (tracedb/spool/spool.h). Plain data only: it is shared between processes through a mapped file.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,6 @@ namespace ringscope {
 inline constexpr int kRecordWords = 8;
 inline constexpr int kRecordBytes = 64;
 inline constexpr int kPayloadWords = 5;  // per record
-inline constexpr uint32_t kSpoolVersion = 1;
 
 enum class RecordKind : uint16_t {
   kNone = 0,
@@ -49,6 +49,21 @@ enum class RecordKind : uint16_t {
   kSoftmaxStat = 22,
   kTensorStat = 23,
 };
+inline constexpr uint16_t kRecordKinds = 24;
+
+// What other records name, and how a rank ended: few, and worth the most when a ring has wrapped many times. They are
+// kept outside of the rings too (tracedb/spool/spool.h).
+constexpr bool is_definition(uint16_t kind) {
+  switch (RecordKind(kind)) {
+    case RecordKind::kStream:
+    case RecordKind::kComm:
+    case RecordKind::kCommRank:
+    case RecordKind::kRankExit:
+    case RecordKind::kRank:
+    case RecordKind::kMeta: return true;
+    default: return false;
+  }
+}
 
 // Payload structs, in words. Every struct is a multiple of 8 bytes, without padding holes.
 // "name" fields are ids of interned strings (0 = none).

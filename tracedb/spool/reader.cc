@@ -1,230 +1,22 @@
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
+// A whole spool folder read back: names, the common clock of a process's rings, and the rings (ring_reader.cc).
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <tuple>
 
 #include "tracedb/spool/names_format.h"
+#include "tracedb/spool/newer.h"
 #include "tracedb/spool/spool.h"
 
 namespace ringscope {
 namespace {
 
-uint64_t load(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
-
-// In the error of a file that a later version wrote: nothing may be made of the rest of its spool then.
-const std::string kNewer = "is newer than this version";
-
-std::string text_of(const char* chars, size_t size) { return {chars, strnlen(chars, size)}; }
-
 bool ends_with(const std::string& text, std::string_view tail) {
   return text.size() >= tail.size() && text.compare(text.size() - tail.size(), tail.size(), tail) == 0;
 }
 
-struct Mapping {
-  void* base = nullptr;
-  size_t bytes = 0;
-};
-
-// Empty file: base = nullptr, bytes = 0.
-Result<Mapping> map_file(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return data_error(path + ": cannot open: " + std::strerror(errno));
-  struct stat info {};
-  Mapping m;
-  if (fstat(fd, &info) == 0 && info.st_size > 0) {
-    m.bytes = size_t(info.st_size);
-    m.base = mmap(nullptr, m.bytes, PROT_READ, MAP_SHARED, fd, 0);
-  }
-  const int map_errno = errno;
-  close(fd);
-  if (m.base == MAP_FAILED) return data_error(path + ": cannot map: " + std::strerror(map_errno));
-  return m;
-}
-
-Status check_header(const std::string& path, const Mapping& m) {
-  if (m.bytes < kSpoolHeaderBytes)
-    return data_error(path + ": " + std::to_string(m.bytes) + " bytes are too few for a ring file (truncated?)");
-  const auto& h = *static_cast<const RingHeader*>(m.base);
-  if (h.magic != kRingMagic) return data_error(path + ": not a ring file");
-  if (h.version > kSpoolVersion)
-    return data_error(path + ": spool version " + std::to_string(h.version) + " " + kNewer + " reads (" +
-                      std::to_string(kSpoolVersion) + ")");
-  const bool sane = h.version == kSpoolVersion && h.record_bytes == kRecordBytes && h.capacity > 0 &&
-                    h.capacity <= (uint64_t(1) << 32) && (h.capacity & (h.capacity - 1)) == 0;
-  if (!sane) return data_error(path + ": ring header is damaged");
-  if (m.bytes < kSpoolHeaderBytes + h.capacity * kRecordBytes)
-    return data_error(path + ": ring file is truncated: " + std::to_string(m.bytes) + " bytes of " +
-                      std::to_string(kSpoolHeaderBytes + h.capacity * kRecordBytes));
-  return {};
-}
-
 }  // namespace
-
-Result<RingReader> RingReader::open(const std::string& path) {
-  auto ring = map_file(path);
-  if (!ring) return tl::unexpected(ring.error());
-  if (auto ok = check_header(path, *ring); !ok) {
-    if (ring->base) munmap(ring->base, ring->bytes);
-    return tl::unexpected(ok.error());
-  }
-  RingReader reader;
-  reader.path_ = path;
-  reader.ring_map_ = ring->base;
-  reader.ring_bytes_ = ring->bytes;
-  reader.ring_ = reinterpret_cast<const uint64_t*>(static_cast<const char*>(ring->base) + kSpoolHeaderBytes);
-  reader.read_header(*static_cast<const RingHeader*>(ring->base));
-  if (reader.mode_ == SpoolMode::kStream) {
-    const std::string segment = path.substr(0, path.size() - std::min<size_t>(path.size(), 4)) + "seg";
-    if (auto m = map_file(segment); m) {  // a missing segment shows as records that are not there
-      reader.segment_map_ = m->base;
-      reader.segment_bytes_ = m->bytes;
-      reader.segment_ = static_cast<const uint64_t*>(m->base);
-      reader.segment_records_ = m->bytes / kRecordBytes;
-    }
-  }
-  reader.settle();
-  return reader;
-}
-
-RingReader::RingReader(RingReader&& other) noexcept { *this = std::move(other); }
-
-RingReader& RingReader::operator=(RingReader&& other) noexcept {
-  if (this == &other) return *this;
-  std::swap(path_, other.path_);
-  std::swap(ring_, other.ring_);
-  std::swap(segment_, other.segment_);
-  std::swap(ring_map_, other.ring_map_);
-  std::swap(segment_map_, other.segment_map_);
-  std::swap(ring_bytes_, other.ring_bytes_);
-  std::swap(segment_bytes_, other.segment_bytes_);
-  std::swap(host_, other.host_);
-  std::swap(boot_id_, other.boot_id_);
-  std::swap(thread_name_, other.thread_name_);
-  std::swap(clock_, other.clock_);
-  std::swap(line_, other.line_);
-  std::tie(capacity_, segment_records_, ring_first_, end_, ring_id_, rank_, pid_, tid_, token_, emits_, head_,
-           reentered_, mode_, tick_kind_, ticks_per_ns_, clean_, loss_) =
-      std::tie(other.capacity_, other.segment_records_, other.ring_first_, other.end_, other.ring_id_, other.rank_,
-               other.pid_, other.tid_, other.token_, other.emits_, other.head_, other.reentered_, other.mode_,
-               other.tick_kind_, other.ticks_per_ns_, other.clean_, other.loss_);
-  return *this;
-}
-
-RingReader::~RingReader() {
-  if (ring_map_) munmap(ring_map_, ring_bytes_);
-  if (segment_map_) munmap(segment_map_, segment_bytes_);
-}
-
-void RingReader::read_header(const RingHeader& h) {
-  capacity_ = h.capacity;
-  ring_id_ = h.ring_id;
-  rank_ = h.rank;
-  pid_ = h.pid;
-  tid_ = h.tid;
-  token_ = h.process_token;
-  mode_ = h.mode;
-  tick_kind_ = h.tick_kind;
-  ticks_per_ns_ = h.ticks_per_ns > 0 ? h.ticks_per_ns : 1;
-  host_ = text_of(h.host, sizeof h.host);
-  boot_id_ = text_of(h.boot_id, sizeof h.boot_id);
-  thread_name_ = text_of(h.thread_name, sizeof h.thread_name);
-  clean_ = h.clean.load() == 1;
-  head_ = h.head.load(std::memory_order_acquire);
-  emits_ = h.emits.load();
-  reentered_ = h.reentered.load();
-  loss_.first_ticks = h.first_drop_ticks.load();
-  loss_.last_ticks = h.last_drop_ticks.load();
-  const uint64_t count = std::min<uint64_t>(h.clock_count.load(std::memory_order_acquire), kClockSamples);
-  for (uint64_t i = 0; i < count; ++i)
-    clock_.push_back({h.clock[i].realtime_ns.load(), h.clock[i].monotonic_ns.load(), h.clock[i].ticks.load()});
-  line_ = std::make_shared<ClockLine>(clock_, ticks_per_ns_);
-}
-
-const uint64_t* RingReader::at(uint64_t seq) const {
-  if (seq == 0) return nullptr;
-  if (seq <= segment_records_) {
-    const uint64_t* record = segment_ + (seq - 1) * kRecordWords;
-    if (load(record) == seq) return record;
-  }
-  const uint64_t* record = ring_ + ((seq - 1) & (capacity_ - 1)) * kRecordWords;
-  return load(record) == seq ? record : nullptr;
-}
-
-bool RingReader::group_at(uint64_t seq, Group& group) const {
-  const uint64_t* record = at(seq);
-  if (!record) return false;
-  const uint64_t meta = load(record + 2);
-  const uint64_t more = meta >> 48;
-  group.seq = seq;
-  group.ticks = load(record + 1);
-  group.kind = RecordKind(meta & 0xFFFF);
-  group.flags = uint16_t(meta >> 16);
-  group.lane = uint16_t(meta >> 32);
-  group.n_words = kPayloadWords * (more ? 2 : 1);
-  for (int i = 0; i < kPayloadWords; ++i) group.payload[i] = load(record + 3 + i);
-  for (int i = kPayloadWords; i < 2 * kPayloadWords; ++i) group.payload[i] = 0;
-  if (more) {
-    const uint64_t* rest = at(seq + 1);
-    if (!rest || RecordKind(load(rest + 2) & 0xFFFF) != RecordKind::kContinuation) return false;
-    for (int i = 0; i < kPayloadWords; ++i) group.payload[kPayloadWords + i] = load(rest + 3 + i);
-    if (load(rest) != seq + 1) return false;
-  }
-  return more <= 1 && load(record) == seq;  // a live writer may have come round meanwhile
-}
-
-uint64_t RingReader::next_stored(uint64_t seq) const {
-  if (seq <= segment_records_ || end_ <= capacity_) return seq;
-  return std::max(seq, end_ - capacity_);
-}
-
-void RingReader::settle() {
-  // The writer publishes a record before it moves the head: look past it.
-  uint64_t last = std::max(head_, mode_ == SpoolMode::kStream ? segment_records_ : 0);
-  while (at(last + 1)) ++last;
-  end_ = last + 1;
-  ring_first_ = 1;
-  if (mode_ == SpoolMode::kFlight && last > capacity_) ring_first_ = last - capacity_ + 1;
-  Group group;
-  bool after_hole = ring_first_ > 1;  // continuations behind a hole belong to what is missing
-  for (uint64_t seq = ring_first_; seq < end_;) {
-    if (group_at(seq, group) && group.kind != RecordKind::kContinuation) {
-      ++loss_.recovered;
-      seq += group.n_words > kPayloadWords ? 2 : 1;
-      after_hole = false;
-      continue;
-    }
-    if (const uint64_t stored = next_stored(seq); stored > seq) {
-      loss_.torn += stored - seq;
-      after_hole = true;
-      seq = stored;
-      continue;
-    }
-    const uint64_t* record = at(seq);
-    const bool orphan = record && RecordKind(load(record + 2) & 0xFFFF) == RecordKind::kContinuation;
-    if (!(orphan && after_hole)) ++loss_.torn;
-    after_hole = true;
-    ++seq;
-  }
-  const uint64_t total = std::max(emits_ + reentered_, loss_.recovered + loss_.torn);
-  loss_.lost = total - loss_.recovered - loss_.torn;
-}
-
-void RingReader::for_each(uint64_t from, const std::function<void(const Group&)>& visit) const {
-  Group group;
-  for (uint64_t seq = std::max(from, ring_first_); seq < end_;) {
-    if (!group_at(seq, group) || group.kind == RecordKind::kContinuation) {
-      seq = std::max(seq + 1, next_stored(seq));
-      continue;
-    }
-    visit(group);
-    seq += group.n_words > kPayloadWords ? 2 : 1;
-  }
-}
 
 namespace {
 
@@ -272,18 +64,29 @@ int64_t ClockLine::to_ns(uint64_t ticks) const {
 
 namespace {
 
+// Takes the entry at `at` and returns its size; 0 = there is no whole one.
+size_t read_name(const char* at, size_t left, ProcessNames& names) {
+  NameEntry entry{};
+  if (left < sizeof entry) return 0;
+  std::memcpy(&entry, at, sizeof entry);
+  const size_t padded = (size_t(entry.bytes) + 7) / 8 * 8;
+  const bool fits =
+      entry.id != 0 && entry.reserved == 0 && entry.bytes <= kMaxNameBytes && left - sizeof entry >= padded;
+  if (!fits) return 0;
+  const std::string_view text(at + sizeof entry, entry.bytes);
+  if (name_check(entry.id, text) != entry.check) return 0;
+  names.names.emplace(entry.id, text);
+  return sizeof entry + padded;
+}
+
 Result<ProcessNames> read_names(const std::string& path) {
-  auto m = map_file(path);
+  auto m = MappedFile::open(path);
   if (!m) return tl::unexpected(m.error());
-  const char* base = static_cast<const char*>(m->base);
-  auto fail = [&](const std::string& why) {
-    if (m->base) munmap(m->base, m->bytes);
-    return data_error(path + ": " + why);
-  };
-  if (m->bytes < kSpoolHeaderBytes) return fail("too short for a names file (truncated?)");
+  const char* base = m->data();
+  if (m->bytes() < kSpoolHeaderBytes) return data_error(path + ": too short for a names file (truncated?)");
   const auto& h = *reinterpret_cast<const NamesHeader*>(base);
-  if (h.magic != kNamesMagic) return fail("not a names file");
-  if (h.version > kSpoolVersion) return fail("spool version " + std::to_string(h.version) + " " + kNewer + " reads");
+  if (h.magic != kNamesMagic) return data_error(path + ": not a names file");
+  if (h.version > kSpoolVersion) return newer_error(path, h.version);
   ProcessNames names;
   names.token = h.token;
   names.pid = int(h.pid);
@@ -291,19 +94,11 @@ Result<ProcessNames> read_names(const std::string& path) {
   names.names_lost = h.names_lost.load();
   names.ns_per_record = h.ns_per_record.load();
   size_t at = kSpoolHeaderBytes;
-  while (at < m->bytes) {
-    NameEntry entry{};
-    if (m->bytes - at < sizeof entry) break;
-    std::memcpy(&entry, base + at, sizeof entry);
-    const size_t padded = (size_t(entry.bytes) + 7) / 8 * 8;
-    if (entry.id == 0 || entry.bytes > kMaxNameBytes || m->bytes - at - sizeof entry < padded) break;
-    const std::string_view text(base + at + sizeof entry, entry.bytes);
-    if (name_check(entry.id, text) != entry.check) break;
-    names.names.emplace(entry.id, text);
-    at += sizeof entry + padded;
+  while (at < m->bytes()) {
+    const size_t read = read_name(base + at, m->bytes() - at, names);
+    names.torn_tail = read == 0;
+    at += read > 0 ? read : 8;  // behind a damaged entry the next whole one is looked for
   }
-  names.torn_tail = at < m->bytes;
-  munmap(m->base, m->bytes);
   return names;
 }
 
@@ -362,15 +157,14 @@ Result<SpoolContents> read_spool(const std::string& dir) {
   if (listing.rings.empty() && listing.names.empty()) return data_error(dir + ": holds no ring files");
   SpoolContents contents;
   contents.unfinished = listing.unfinished;
-  auto newer = [](const Error& e) { return e.message.find(kNewer) != std::string::npos; };
   for (const std::string& path : listing.names) {
     if (auto names = read_names(path)) contents.processes.push_back(std::move(*names));
-    else if (newer(names.error())) return tl::unexpected(names.error());
+    else if (is_newer(names.error())) return tl::unexpected(names.error());
     else contents.unreadable.push_back({path, names.error().message});
   }
   for (const std::string& path : listing.rings) {
     if (auto ring = RingReader::open(path)) contents.rings.push_back(std::move(*ring));
-    else if (newer(ring.error())) return tl::unexpected(ring.error());
+    else if (is_newer(ring.error())) return tl::unexpected(ring.error());
     else contents.unreadable.push_back({path, ring.error().message});
   }
   std::sort(contents.rings.begin(), contents.rings.end(), [](const RingReader& a, const RingReader& b) {

@@ -76,6 +76,26 @@ int claim(const std::string& dir, uint32_t& id) {
 
 }  // namespace
 
+uint32_t header_check(const RingHeader& h) {
+  constexpr size_t kFrom = offsetof(RingHeader, version), kTo = offsetof(RingHeader, emits);
+  static_assert((kTo - kFrom) % sizeof(uint64_t) == 0);
+  uint64_t mixed = kTo - kFrom;
+  for (size_t at = kFrom; at < kTo; at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, reinterpret_cast<const char*>(&h) + at, sizeof word);
+    mixed = fold_product(mixed ^ 0xa0761d6478bd642f, word ^ 0xe7037ed1a0b428db);
+  }
+  return uint32_t(mixed >> 32);
+}
+
+uint64_t seal_salt(const RingHeader& h) {
+  return fold_product(h.process_token ^ 0xa0761d6478bd642f, h.ring_id | 1ull << 63);
+}
+
+uint32_t clock_check(int64_t realtime_ns, int64_t monotonic_ns, uint64_t ticks) {
+  return uint32_t(seal(0, ticks, uint64_t(realtime_ns), uint64_t(monotonic_ns), 0, 0, 0, 0, 0) >> 32);
+}
+
 SizeLimitGuard::SizeLimitGuard() {
   static_assert(sizeof(sigset_t) <= sizeof saved_);
   sigset_t block, pending;
@@ -155,6 +175,7 @@ Ring* Ring::create(const RingOptions& options, int* error) {
   ring->slots_ = reinterpret_cast<Slot*>(static_cast<char*>(map) + kSpoolHeaderBytes);
   ring->mask_ = options.capacity - 1;
   ring->stream_ = options.mode == SpoolMode::kStream;
+  ring->definitions_path_ = ring_path(options.dir, id, "def");
   ring->room_until_ = ring->stream_ ? options.capacity + 1 : ~uint64_t(0);
   RingHeader& h = *ring->header_;
   h.version = kSpoolVersion;
@@ -171,6 +192,8 @@ Ring* Ring::create(const RingOptions& options, int* error) {
   gethostname(h.host, sizeof h.host - 1);
   read_boot_id(h.boot_id, sizeof h.boot_id);
   copy_text(h.thread_name, sizeof h.thread_name, options.thread_name);
+  h.check = header_check(h);
+  ring->salt_ = seal_salt(h);
   ring->sample_clock();
   h.magic = kRingMagic;
   if (std::rename(unfinished.c_str(), ring_path(options.dir, id, "ring").c_str()) != 0) {
@@ -206,6 +229,49 @@ double Ring::measure_ns_per_record(TickKind kind) {
 Ring::~Ring() {
   if (header_) munmap(header_, kSpoolHeaderBytes + (mask_ + 1) * kRecordBytes);
   if (segment_fd_ >= 0) close(segment_fd_);
+  if (definitions_fd_ >= 0) close(definitions_fd_);
+}
+
+void Ring::drop(uint64_t ticks) {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  if (header_->dropped.load(kRelaxed) == 0) header_->first_drop_ticks.store(ticks, kRelaxed);
+  header_->last_drop_ticks.store(ticks, kRelaxed);
+  header_->dropped.store(header_->dropped.load(kRelaxed) + 1, kRelaxed);
+}
+
+// Into the ring first: a kill in between leaves it where every record is.
+bool Ring::define(uint64_t ticks, uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t* payload, int n_words) {
+  const uint64_t place = has_room(n_words > kPayloadWords ? 2 : 1) ? next_ : 0;
+  if (place > 0) emit(ticks, kind, flags, lane, payload, n_words);
+  else header_->emits.store(++emits_, std::memory_order_release);
+  const bool saved = save(place, ticks, meta_word(kind, flags, lane), payload, n_words);
+  if (!saved) header_->unsaved.store(header_->unsaved.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (place == 0 && !saved) drop(ticks);
+  return place > 0 || saved;
+}
+
+bool Ring::save(uint64_t seq, uint64_t ticks, uint64_t meta, const uint64_t* payload, int n_words) {
+  SizeLimitGuard guard;
+  if (definitions_fd_ < 0)
+    definitions_fd_ = open(definitions_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (definitions_fd_ < 0) return false;
+  uint64_t words[2][kRecordWords] = {};
+  const size_t records = n_words > kPayloadWords ? 2 : 1;
+  for (size_t i = 0; i < records; ++i) {
+    uint64_t* w = words[i];
+    w[1] = ticks;
+    w[2] = i > 0 ? uint64_t(RecordKind::kContinuation) : records > 1 ? with_continuation(meta) : meta;
+    const int first = int(i) * kPayloadWords;
+    std::copy(payload + first, payload + std::min(n_words, first + kPayloadWords), w + 3);
+    w[0] = seal(salt_, seq > 0 ? seq + i : 0, w[1], w[2], w[3], w[4], w[5], w[6], w[7]);
+  }
+  const size_t bytes = records * kRecordBytes;
+  ssize_t n = 0;
+  do n = pwrite(definitions_fd_, words, bytes, off_t(definitions_end_));
+  while (n < 0 && errno == EINTR);
+  if (n != ssize_t(bytes)) return false;  // the next one is written over the half one
+  definitions_end_ += bytes;
+  return true;
 }
 
 uint64_t Ring::waiting() const {
@@ -235,20 +301,22 @@ int Ring::drain(uint64_t* moved) {
 void Ring::sample_clock() {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   RingHeader& h = *header_;
+  const auto put = [&](uint64_t at, int64_t realtime_ns, int64_t monotonic_ns, uint64_t ticks) {
+    h.clock[at].realtime_ns.store(realtime_ns, kRelaxed);
+    h.clock[at].monotonic_ns.store(monotonic_ns, kRelaxed);
+    h.clock[at].ticks.store(ticks, kRelaxed);
+    h.clock_checks[at].store(clock_check(realtime_ns, monotonic_ns, ticks), kRelaxed);
+  };
   uint64_t count = h.clock_count.load(kRelaxed);
   if (count >= kClockSamples) {  // keep every second one; a crash in here leaves at least the first
     h.clock_count.store(1, std::memory_order_release);
-    for (int i = 1; i < kClockSamples / 2; ++i) {
-      h.clock[i].realtime_ns.store(h.clock[2 * i].realtime_ns.load(kRelaxed), kRelaxed);
-      h.clock[i].monotonic_ns.store(h.clock[2 * i].monotonic_ns.load(kRelaxed), kRelaxed);
-      h.clock[i].ticks.store(h.clock[2 * i].ticks.load(kRelaxed), kRelaxed);
+    for (uint64_t i = 1; i < kClockSamples / 2; ++i) {
+      const ClockSample& s = h.clock[2 * i];
+      put(i, s.realtime_ns.load(kRelaxed), s.monotonic_ns.load(kRelaxed), s.ticks.load(kRelaxed));
     }
     count = kClockSamples / 2;
   }
-  ClockSample& s = h.clock[count];
-  s.realtime_ns.store(clock_ns(CLOCK_REALTIME), kRelaxed);
-  s.monotonic_ns.store(clock_ns(CLOCK_MONOTONIC), kRelaxed);
-  s.ticks.store(read_ticks(h.tick_kind), kRelaxed);
+  put(count, clock_ns(CLOCK_REALTIME), clock_ns(CLOCK_MONOTONIC), read_ticks(h.tick_kind));
   h.clock_count.store(count + 1, std::memory_order_release);
 }
 

@@ -1,16 +1,35 @@
 // The spool: what a recorded run writes, and nothing else. A folder of
 //   ring-<id>.ring       one thread's ring: 4 KiB header, then a power of two of 64-byte records (record.h)
 //   ring-<id>.seg        stream mode: the same records, appended by the drainer, record n at byte (n-1)*64
+//   ring-<id>.def        the thread's definitions (is_definition) once more, append only, as the same records
 //   process-<token>.names  4 KiB header with the process's counters, then interned names, append only
 //   *.new                one of these being created; it gets its name when it can take records
 // Pages are shared file pages: they outlive SIGKILL, abort and segfault, not a power loss.
 //
 // Fields that a crash may interrupt are single 64-bit words. Header `emits` counts every attempt and is
 // stored before the record is written, so lost = emits - recovered is exact at any instant of a kill.
+//
+// Definitions. A ring overwrites its oldest records, or drops its newest; a hang at step 2,000 still has to be told
+// from the communicators made before step 0. A definition takes its place in the ring as any record does and is also
+// appended to the .def file, by the thread itself: it is rare enough for a system call. The reader takes it from
+// there where the ring has it no more, so it is one record, recovered once. One that found no room in a full ring
+// lies in the .def file alone, as sequence number 0. What a full disk keeps from the .def file is in the ring, and
+// counts in `unsaved`. Allocations of buffers are no definitions, though races name buffers: most are made anew in
+// every step, and a file of them would grow without end.
+//
+// Damage. Every record carries a seal (seal.h), which the reader checks wherever it finds the record: what was torn
+// by a kill, is being written, or had bytes changed on disk is not delivered and counts as torn, between the times
+// of its neighbours. The seal costs the writing thread some 1.5 ns (tests/bench/RESULTS.md); a checksum per block of
+// a segment would have cost the drainer, and have left rings without one. The header's fixed fields have a check of
+// their own; its counters are believed only as far as they agree with the records.
+//
+// Versions: 1 had neither seals (word 0 was the whole sequence number), nor checks, nor .def files; it is read, by
+// sequence numbers and kinds alone.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -21,9 +40,12 @@
 
 #include "tracedb/base/result.h"
 #include "tracedb/model/record.h"
+#include "tracedb/spool/mapped_file.h"
 
 namespace ringscope {
 
+inline constexpr uint32_t kSpoolVersion = 2;
+inline constexpr uint32_t kFirstSealedVersion = 2;
 inline constexpr uint64_t kRingMagic = 0x474E495250435352;   // "RSCPRING"
 inline constexpr uint64_t kNamesMagic = 0x454D414E50435352;  // "RSCPNAME"
 inline constexpr size_t kSpoolHeaderBytes = 4096;
@@ -37,6 +59,8 @@ struct ClockSample {
   std::atomic<int64_t> realtime_ns, monotonic_ns;
   std::atomic<uint64_t> ticks;
 };
+// 32 bits that tell a damaged sample, or one that is being written.
+uint32_t clock_check(int64_t realtime_ns, int64_t monotonic_ns, uint64_t ticks);
 
 // First page of a ring file.
 struct RingHeader {
@@ -62,8 +86,16 @@ struct RingHeader {
   std::atomic<uint64_t> clean;        // 1 = closed in order
   std::atomic<uint64_t> clock_count;  // samples taken so far that stay valid
   ClockSample clock[kClockSamples];   // first = at creation; every second, thinned by half when full
+  // Since version 2.
+  std::atomic<uint64_t> unsaved;  // definitions that could not be appended to the .def file
+  std::atomic<uint32_t> clock_checks[kClockSamples];
+  uint32_t check;  // over the fields between `magic` and `emits`
 };
+static_assert(offsetof(RingHeader, emits) == 232 && offsetof(RingHeader, unsaved) == 1840);
 static_assert(sizeof(RingHeader) <= kSpoolHeaderBytes);
+uint32_t header_check(const RingHeader&);
+// What this ring's seals start from: a record that strayed here from another ring has no valid one.
+uint64_t seal_salt(const RingHeader&);
 
 struct NamesHeader {
   uint64_t magic;
@@ -108,6 +140,8 @@ class Ring {
 
   // Writes one group; false = dropped and counted. No lock, no allocation, no system call.
   inline bool emit(uint64_t ticks, uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t* payload, int n_words);
+  // The same for a definition, which goes to the .def file too. Makes system calls.
+  bool define(uint64_t ticks, uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t* payload, int n_words);
   // Stream mode: appends what is published to the segment file. 0 or an errno; *moved = records appended.
   int drain(uint64_t* moved);
   uint64_t waiting() const;  // records published and not yet drained
@@ -119,11 +153,18 @@ class Ring {
 
  private:
   Ring() = default;
+  inline bool has_room(uint64_t slots);
+  void drop(uint64_t ticks);
+  // Appends to the .def file; seq 0 = the ring has no place for it.
+  bool save(uint64_t seq, uint64_t ticks, uint64_t meta, const uint64_t* payload, int n_words);
   RingHeader* header_ = nullptr;
   Slot* slots_ = nullptr;
-  uint64_t mask_ = 0, next_ = 1, emits_ = 0, room_until_ = 0;
+  uint64_t mask_ = 0, next_ = 1, emits_ = 0, room_until_ = 0, salt_ = 0;
   bool stream_ = false;
   int segment_fd_ = -1;
+  std::string definitions_path_;
+  int definitions_fd_ = -1;  // opened by the first definition: most threads have none
+  uint64_t definitions_end_ = 0;
 };
 
 // The process's file of names and counters. Thread rule: the caller serialises.
@@ -184,11 +225,20 @@ class ClockLine {
   double ticks_per_ns_;
 };
 
+// A stretch of a thread's time in which groups are missing. 0 = open on that side: since the beginning, until the end.
+struct LossSpan {
+  uint64_t lost = 0, torn = 0;  // as in RingLoss
+  uint64_t from_ticks = 0, to_ticks = 0;
+};
+
 struct RingLoss {
-  uint64_t recovered = 0;                    // groups
-  uint64_t lost = 0;                         // groups overwritten, dropped or refused
-  uint64_t torn = 0;                         // groups of which a part is missing
-  uint64_t first_ticks = 0, last_ticks = 0;  // of drops, 0 = unknown
+  uint64_t recovered = 0;  // groups
+  uint64_t lost = 0;       // groups overwritten, dropped or refused
+  uint64_t torn = 0;       // groups of which a part is missing, or that were damaged
+  // Where they were: everything outside of these is there. What a flight ring overwrote ends at the first record that
+  // is left; drops have the times of the first and the last; torn groups lie between their neighbours.
+  std::vector<LossSpan> spans;
+  LossSpan hull() const;  // the sums, and one stretch that holds all spans
 };
 
 // One group as read back. payload holds 10 words; n_words is 5 or 10.
@@ -212,9 +262,6 @@ class RingReader {
  public:
   // kData: not a ring, truncated header, foreign version (a newer one says so).
   static Result<RingReader> open(const std::string& path);
-  RingReader(RingReader&&) noexcept;
-  RingReader& operator=(RingReader&&) noexcept;
-  ~RingReader();
 
   uint32_t ring_id() const { return ring_id_; }
   int rank() const { return rank_; }
@@ -235,30 +282,48 @@ class RingReader {
   int64_t to_ns(uint64_t ticks) const { return line_->to_ns(ticks); }
   void share_clock(std::shared_ptr<const ClockLine> line) { line_ = std::move(line); }
 
-  // Every valid group with seq >= from, in order. Losses are those of the whole ring.
+  // Every valid group with seq >= from, in order, definitions that the ring lost at their places. Before them, whatever
+  // `from` is, the definitions that got no place (seq 0). Losses are those of the whole ring.
   void for_each(uint64_t from, const std::function<void(const Group&)>& visit) const;
-  RingLoss loss() const { return loss_; }
-  uint64_t end_seq() const { return end_; }  // first sequence number that is not there
+  const RingLoss& loss() const { return loss_; }
+  uint64_t unsaved() const { return unsaved_; }  // definitions without a copy outside of the ring
+  uint64_t end_seq() const { return end_; }      // first sequence number that is not there
 
  private:
+  using Record = std::array<uint64_t, kRecordWords>;
+  struct Definition {
+    uint64_t seq;
+    const uint64_t* record;
+  };
+
   RingReader() = default;
   void read_header(const RingHeader&);
-  void settle();                           // finds the valid range and counts losses
-  const uint64_t* at(uint64_t seq) const;  // nullptr: not there
+  void read_clock(const RingHeader&);
+  void find_end();
+  void find_definitions();
+  void settle();  // counts what is there, and what is not
+  void close_account(uint64_t overwritten, uint64_t last_ticks);
+  // Copies the record there if it is the one of that number, whole.
+  bool copy_sealed(const uint64_t* record, uint64_t seq, Record& copy) const;
+  bool read(uint64_t seq, Record& copy) const;  // from the file that has it
   bool group_at(uint64_t seq, Group& group) const;
-  // The first sequence number from `seq` on that a file can hold: between the end of the segment and the start
-  // of the ring there may be a hole, of any size when the header's head is damaged.
-  uint64_t next_stored(uint64_t seq) const;
+  void for_each_placeless(const std::function<void(const Group&)>& visit) const;
+  uint64_t ring_first() const { return end_ <= capacity_ ? 1 : end_ - capacity_; }
+  // Between the end of the segment and the start of the ring there may be a hole, of any size when the header's head
+  // is damaged; definitions lie in it like islands.
+  bool in_hole(uint64_t seq) const { return seq > segment_.bytes() / kRecordBytes && seq < ring_first(); }
+  uint64_t next_stored(uint64_t seq) const;  // the first number from `seq` on that a file can hold
+
   std::string path_;
-  const uint64_t* ring_ = nullptr;     // mapped slots
-  const uint64_t* segment_ = nullptr;  // mapped segment
-  void* ring_map_ = nullptr;
-  void* segment_map_ = nullptr;
-  size_t ring_bytes_ = 0, segment_bytes_ = 0;
-  uint64_t capacity_ = 0, segment_records_ = 0, ring_first_ = 1, end_ = 1;
-  uint32_t ring_id_ = 0;
+  MappedFile ring_file_, segment_, definitions_file_;
+  const uint64_t* slots_ = nullptr;      // in ring_file_
+  std::vector<Definition> definitions_;  // by seq
+  std::vector<Definition> placeless_;    // seq = index of the record in its file
+  uint64_t capacity_ = 0, end_ = 1, salt_ = 0;
+  uint32_t version_ = 0, ring_id_ = 0;
   int rank_ = -1, pid_ = 0, tid_ = 0;
-  uint64_t token_ = 0, emits_ = 0, head_ = 0, reentered_ = 0;
+  uint64_t token_ = 0, head_ = 0, emits_ = 0, dropped_ = 0, reentered_ = 0, unsaved_ = 0;
+  uint64_t first_drop_ticks_ = 0, last_drop_ticks_ = 0;
   SpoolMode mode_ = SpoolMode::kFlight;
   TickKind tick_kind_ = TickKind::kMonotonic;
   double ticks_per_ns_ = 1;

@@ -55,7 +55,8 @@ Status remove_spool(const std::string& spool_dir) {
   for (; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
     const std::string suffix = it->path().extension().string();
-    const bool ours = (name.rfind("ring-", 0) == 0 && (suffix == ".ring" || suffix == ".seg" || suffix == ".new")) ||
+    const bool ours = (name.rfind("ring-", 0) == 0 &&
+                       (suffix == ".ring" || suffix == ".seg" || suffix == ".def" || suffix == ".new")) ||
                       (name.rfind("process-", 0) == 0 && (suffix == ".names" || suffix == ".new"));
     std::error_code ignored;
     if (ours) std::filesystem::remove(it->path(), ignored);

@@ -237,8 +237,10 @@ class SpoolImport {
   void read_fact(const RingReader& ring, const Group& g) {
     switch (g.kind) {
       case RecordKind::kStream:
-        write_now("INSERT INTO stream(rank, stream, name) VALUES(?, ?, ?)",
-                  {int64_t(ring.rank()), int64_t(g.lane), text(ring, g.as<StreamRecord>().name)});
+        write_now(
+            "INSERT INTO stream(rank, stream, name) SELECT ?1, ?2, ?3 WHERE NOT EXISTS "
+            "(SELECT 1 FROM stream WHERE rank = ?1 AND stream = ?2)",
+            {int64_t(ring.rank()), int64_t(g.lane), text(ring, g.as<StreamRecord>().name)});
         break;
       case RecordKind::kComm: read_comm(ring, g.as<CommRecord>()); break;
       case RecordKind::kCommRank: {
@@ -253,7 +255,8 @@ class SpoolImport {
         auto known = [](int64_t v, bool is) { return is ? Cell(v) : Cell(); };
         write_now(
             "INSERT INTO rank_exit(rank, status, time_ns, reason, step, layer, microbatch, ring_step, pass) "
-            "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 WHERE NOT EXISTS "
+            "(SELECT 1 FROM rank_exit WHERE rank = ?1 AND status = ?2)",
             {int64_t(r.rank), r.status, ring.to_ns(g.ticks), text(ring, r.reason), known(w.step, w.step >= 0),
              known(w.layer, w.layer >= 0), known(w.microbatch, w.microbatch >= 0), known(w.ring_step, w.ring_step >= 0),
              known(int64_t(w.pass), w.pass != Pass::kNone)});
@@ -356,15 +359,16 @@ class SpoolImport {
     torn_ += int64_t(loss.torn);
     if (ring.tick_kind() == TickKind::kMonotonic) ++monotonic_rings_;
     if (!ring.clean()) ++unclean_rings_;
-    if (loss.lost + loss.torn > 0) write_lost(token, ring, loss);
+    unsaved_ += int64_t(ring.unsaved());
+    if (loss.lost + loss.torn > 0) write_lost(token, ring, loss.hull());
   }
 
-  void write_lost(const std::string& token, const RingReader& ring, const RingLoss& loss) {
+  void write_lost(const std::string& token, const RingReader& ring, const LossSpan& loss) {
     auto time = [&](uint64_t ticks) { return ticks ? Cell(ring.to_ns(ticks)) : Cell(); };
     write_now("INSERT OR REPLACE INTO lost VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
               {token, ring.thread_name().empty() ? "ring " + std::to_string(ring.ring_id()) : ring.thread_name(),
                int64_t(ring.ring_id()), int64_t(ring.rank()), int64_t(loss.lost), int64_t(loss.torn),
-               time(loss.first_ticks), time(loss.last_ticks)});
+               time(loss.from_ticks), time(loss.to_ticks)});
   }
 
   void write_process_facts() {
@@ -401,11 +405,14 @@ class SpoolImport {
     stat("spool.records", "info", source_.rows, "records read back from the rings");
     stat("spool.records_lost", "data_loss", lost_,
          "records overwritten or dropped; record with --trace, or larger rings");
-    stat("spool.records_torn", "data_loss", torn_, "records that were being written when the program was killed");
+    stat("spool.records_torn", "data_loss", torn_,
+         "records that were being written when the program was killed, or damaged since");
     stat("spool.records_without_ring", "data_loss", unringed_, "threads could not create a ring file; see disk space");
     stat("spool.rings_open", "info", unclean_rings_,
          "rings that were not closed in order: the program was killed or runs");
     stat("spool.clock_monotonic", "info", monotonic_rings_, "no invariant TSC: times come from clock_gettime");
+    stat("spool.definitions_unsaved", "info", unsaved_,
+         "definitions that lie in their ring alone, where later records overwrite them; see disk space");
     stat("spool.names_lost", "data_loss", names_lost_, "names that could not be written; see disk space");
     stat("spool.names_torn", "info", torn_names_, "a names file ends in a half-written entry");
     stat("spool.files_unfinished", "info", contents_.unfinished,
@@ -448,8 +455,8 @@ class SpoolImport {
   std::map<int, uint64_t> ordinals_;          // rings of a rank so far
   std::unordered_map<uint64_t, Free> frees_;  // by buffer
   std::map<uint64_t, Probe> probes_;
-  int64_t names_missing_ = 0, unknown_kinds_ = 0, marks_without_op_ = 0, lost_ = 0, torn_ = 0, unringed_ = 0,
-          unclean_rings_ = 0, monotonic_rings_ = 0, names_lost_ = 0, torn_names_ = 0;
+  int64_t names_missing_ = 0, unsaved_ = 0, unknown_kinds_ = 0, marks_without_op_ = 0, lost_ = 0, torn_ = 0,
+          unringed_ = 0, unclean_rings_ = 0, monotonic_rings_ = 0, names_lost_ = 0, torn_names_ = 0;
 };
 
 }  // namespace
