@@ -96,8 +96,9 @@ Result<ProcessNames> read_names(const std::string& path) {
   size_t at = kSpoolHeaderBytes;
   while (at < m->bytes()) {
     const size_t read = read_name(base + at, m->bytes() - at, names);
+    if (read > 0 && names.torn_tail) ++names.names_damaged;  // behind a damaged entry the next whole one is looked for
     names.torn_tail = read == 0;
-    at += read > 0 ? read : 8;  // behind a damaged entry the next whole one is looked for
+    at += read > 0 ? read : 8;
   }
   return names;
 }

@@ -170,7 +170,13 @@ void RingReader::find_end() {
             copy_sealed(slots_ + slot * kRecordWords, seq, record))
           last = seq;
     }
-    if (head_ > last && head_ - last <= capacity_) last = head_;  // published, and damaged since
+    // Records that were published and damaged since. A slot that holds what was there a lap before, or nothing yet,
+    // shows that the head is damaged.
+    for (uint64_t limit = std::min(head_, last + capacity_); last < limit; ++last) {
+      const uint64_t* slot = slots_ + (last & (capacity_ - 1)) * kRecordWords;
+      const bool older = last >= capacity_ && copy_sealed(slot, last + 1 - capacity_, record);
+      if (older || load(slot + 1) == 0) break;
+    }
   } else {
     last = std::max(last, head_);
   }
@@ -259,10 +265,11 @@ void RingReader::settle() {
       continue;
     }
     Record record;
-    const bool orphan = read(seq, record) && kind_of(record) == RecordKind::kContinuation;
+    const bool whole = read(seq, record);
+    const bool orphan = whole && kind_of(record) == RecordKind::kContinuation;
     if (!(orphan && after_hole)) miss(1);
     after_hole = true;
-    ++seq;
+    seq += whole && !orphan && more_of(record) == 1 ? 2 : 1;  // its second half is missing: one group all the same
   }
   if (open) loss_.spans.push_back(missing);
   close_account(overwritten, last_ticks);

@@ -338,7 +338,8 @@ struct ProcessNames {
   uint64_t token = 0;
   int pid = 0;
   uint64_t unringed = 0, names_lost = 0;
-  double ns_per_record = 0;  // 0 = not measured
+  double ns_per_record = 0;    // 0 = not measured
+  uint64_t names_damaged = 0;  // stretches of the file between whole entries that hold none
   bool torn_tail = false;
   std::unordered_map<uint32_t, std::string> names;
 };

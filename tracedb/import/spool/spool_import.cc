@@ -376,7 +376,7 @@ class SpoolImport {
       Probe& probe = probes_[p.token];
       probe.dropped += int64_t(p.unringed);
       probe.ns_per_event = p.ns_per_record;
-      names_lost_ += int64_t(p.names_lost);
+      names_lost_ += int64_t(p.names_lost + p.names_damaged);
       if (p.torn_tail) ++torn_names_;
       if (p.unringed == 0) continue;
       source_.lost += int64_t(p.unringed);
@@ -413,7 +413,8 @@ class SpoolImport {
     stat("spool.clock_monotonic", "info", monotonic_rings_, "no invariant TSC: times come from clock_gettime");
     stat("spool.definitions_unsaved", "info", unsaved_,
          "definitions that lie in their ring alone, where later records overwrite them; see disk space");
-    stat("spool.names_lost", "data_loss", names_lost_, "names that could not be written; see disk space");
+    stat("spool.names_lost", "data_loss", names_lost_,
+         "names that could not be written, or were damaged since; see disk space");
     stat("spool.names_torn", "info", torn_names_, "a names file ends in a half-written entry");
     stat("spool.files_unfinished", "info", contents_.unfinished,
          "the kill came while they were created; they never held a record");
