@@ -309,7 +309,7 @@ LossSpan RingLoss::hull() const {
 }
 
 void RingReader::for_each(uint64_t from, const std::function<void(const Group&)>& visit) const {
-  for_each_placeless(visit);
+  if (from <= 1) for_each_placeless(visit);
   Group group;
   for (uint64_t seq = std::max<uint64_t>(from, 1); seq < end_;) {
     if (!group_at(seq, group) || group.kind == RecordKind::kContinuation) {

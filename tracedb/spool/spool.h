@@ -282,8 +282,8 @@ class RingReader {
   int64_t to_ns(uint64_t ticks) const { return line_->to_ns(ticks); }
   void share_clock(std::shared_ptr<const ClockLine> line) { line_ = std::move(line); }
 
-  // Every valid group with seq >= from, in order, definitions that the ring lost at their places. Before them, whatever
-  // `from` is, the definitions that got no place (seq 0). Losses are those of the whole ring.
+  // Every valid group with seq >= from, in order, definitions that the ring lost at their places. From 1 on, the
+  // definitions that got no place (seq 0) come before them. Losses are those of the whole ring.
   void for_each(uint64_t from, const std::function<void(const Group&)>& visit) const;
   const RingLoss& loss() const { return loss_; }
   uint64_t unsaved() const { return unsaved_; }  // definitions without a copy outside of the ring

@@ -13,7 +13,7 @@
 namespace ringscope {
 namespace {
 
-constexpr uint64_t kRingBytes = 64 * 1024;
+constexpr uint64_t kRingBytes = 256 * 1024;  // the least that the recorder takes by itself
 
 struct Case {
   const char* fault;
@@ -89,10 +89,10 @@ TEST_P(WrappedRings, LeaveTheVerdictOfAnEarlyStall) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, WrappedRings,
-                         testing::Values(Case{"ring-early-exit", 1, 4, 200}, Case{"ring-early-exit", 1, 4, 2000},
-                                         Case{"cross-group-order", 2, 2, 200}, Case{"rank-exit", 1, 2, 200},
-                                         Case{"op-mismatch", 1, 2, 200, false},
-                                         Case{"skip-all-reduce", 1, 2, 200, false}),
+                         testing::Values(Case{"ring-early-exit", 1, 4, 700}, Case{"ring-early-exit", 1, 4, 2000},
+                                         Case{"cross-group-order", 2, 2, 700}, Case{"rank-exit", 1, 2, 700},
+                                         Case{"op-mismatch", 1, 2, 700, false},
+                                         Case{"skip-all-reduce", 1, 2, 700, false}),
                          [](const auto& info) {
                            std::string name = info.param.fault + ("_" + std::to_string(info.param.late));
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -237,10 +237,8 @@ class SpoolImport {
   void read_fact(const RingReader& ring, const Group& g) {
     switch (g.kind) {
       case RecordKind::kStream:
-        write_now(
-            "INSERT INTO stream(rank, stream, name) SELECT ?1, ?2, ?3 WHERE NOT EXISTS "
-            "(SELECT 1 FROM stream WHERE rank = ?1 AND stream = ?2)",
-            {int64_t(ring.rank()), int64_t(g.lane), text(ring, g.as<StreamRecord>().name)});
+        write_now("INSERT INTO stream(rank, stream, name) VALUES(?, ?, ?)",
+                  {int64_t(ring.rank()), int64_t(g.lane), text(ring, g.as<StreamRecord>().name)});
         break;
       case RecordKind::kComm: read_comm(ring, g.as<CommRecord>()); break;
       case RecordKind::kCommRank: {
@@ -255,8 +253,7 @@ class SpoolImport {
         auto known = [](int64_t v, bool is) { return is ? Cell(v) : Cell(); };
         write_now(
             "INSERT INTO rank_exit(rank, status, time_ns, reason, step, layer, microbatch, ring_step, pass) "
-            "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 WHERE NOT EXISTS "
-            "(SELECT 1 FROM rank_exit WHERE rank = ?1 AND status = ?2)",
+            "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)",
             {int64_t(r.rank), r.status, ring.to_ns(g.ticks), text(ring, r.reason), known(w.step, w.step >= 0),
              known(w.layer, w.layer >= 0), known(w.microbatch, w.microbatch >= 0), known(w.ring_step, w.ring_step >= 0),
              known(int64_t(w.pass), w.pass != Pass::kNone)});
