@@ -51,10 +51,12 @@ Result<Store> open_trace(const std::string& path) {
   const std::string& from = ready->front();
   if (auto ok = check_readable(from); !ok) return tl::unexpected(ok.error());
   const Importer* importer = guess_importer(from);
-  if (importer && std::strcmp(importer->format(), "ringscope.db") == 0) return Store::open(from);
+  if (!importer) return tl::unexpected(load_paths({from}).error());
+  if (std::strcmp(importer->format(), "ringscope.db") == 0) return Store::open(from);
   auto store = Store::create(":memory:");
   if (!store) return store;
-  if (auto imported = import_paths({from}, *store); !imported) return tl::unexpected(imported.error());
+  if (auto imported = import_spool(from, *store); !imported) return tl::unexpected(imported.error());
+  if (auto ok = store->finish(); !ok) return tl::unexpected(ok.error());
   return store;
 }
 

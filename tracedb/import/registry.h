@@ -18,8 +18,8 @@ class Importer {
   virtual const char* description() const = 0;  // one line for people
   // Looks at the content (first bytes, or what a folder holds). Never throws, never reads all of it.
   virtual bool recognises(const std::string& path) const = 0;
-  // Appends the rows of `path` to the store; several sources may follow each other.
-  virtual Result<SourceRow> import(const std::string& path, Store& store) const = 0;
+  // The whole source, its links set; sources[0] describes it.
+  virtual Result<TraceView> load(const std::string& path) const = 0;
 };
 
 // All importers this version knows, in the order they are asked.
@@ -31,12 +31,8 @@ const Importer* guess_importer(const std::string& path);
 // kData with the reason when the path is not there or may not be read.
 Status check_readable(const std::string& path);
 
-// Imports every path (a folder that no importer recognises is searched one level deep). kData when one is
-// missing or of no known format; the sentence lists the formats that are known. Calls store.finish().
-Result<std::vector<SourceRow>> import_paths(const std::vector<std::string>& paths, Store& store);
-
-// What `diagnose PATH...` takes: one database of ours is loaded as it is (its leftover "PATH.spool" is
-// recovered first); everything else goes through a database in memory.
+// What `diagnose PATH...` takes: every path, or what a folder holds, loaded and merged into one job. A leftover
+// "PATH.spool" is recovered first. kData when one is missing or of no known format; the sentence lists those known.
 Result<TraceView> load_paths(const std::vector<std::string>& paths);
 
 }  // namespace ringscope
