@@ -1,4 +1,4 @@
-// Both ends of a transfer, and the record that a wait bound. Two passes over a table each: one collects, one fills in.
+// Both ends of a transfer, and the record that a wait bound: one pass over a table collects, one over its gaps fills in.
 #include <algorithm>
 #include <map>
 #include <unordered_map>
@@ -11,21 +11,38 @@
 namespace ringscope {
 namespace {
 
+constexpr int kSend = int(Direction::kSend);
+
 // The transfers from one rank to another on one communicator: operation ids by sequence number, per direction.
 struct Channel {
-  struct Side {
-    std::vector<std::pair<int64_t, int64_t>> ops;  // (sequence, op id); in order unless the file is damaged
-    int64_t find(int64_t seq) const {
-      const auto at = std::lower_bound(ops.begin(), ops.end(), std::pair<int64_t, int64_t>{seq, INT64_MIN});
-      return at == ops.end() || at->first != seq ? 0 : at->second;
-    }
-  } side[2];
+  using Ops = std::vector<std::pair<int64_t, int64_t>>;  // (sequence, op id)
+  Ops side[2];
+  int64_t find(int direction, int64_t seq) const {
+    const Ops& ops = side[direction];
+    const auto at = std::lower_bound(ops.begin(), ops.end(), std::pair<int64_t, int64_t>{seq, INT64_MIN});
+    return at == ops.end() || at->first != seq ? 0 : at->second;
+  }
 };
 
-struct Transfer {
-  int64_t id, op, comm, source, destination, seq;
+// A transfer whose other side is not known yet.
+struct Open {
+  int64_t id, seq;
+  const Channel* channel;
   int direction;
 };
+
+// Sets one column of the rows given as (value, id).
+Status fill(Store& store, const std::string& sql, const std::vector<std::pair<int64_t, int64_t>>& values) {
+  Statement update(store.handle(), sql);
+  for (const auto& [value, id] : values) {
+    update.bind(1, value);
+    update.bind(2, id);
+    update.step();
+    if (!update.ok()) break;
+    update.reset();
+  }
+  return update.status(store.path());
+}
 
 class Transfers {
  public:
@@ -35,8 +52,12 @@ class Transfers {
     if (auto ok = read_members(); !ok) return ok;
     if (auto ok = collect(); !ok) return ok;
     for (auto& [key, channel] : channels_)
-      for (Channel::Side& side : channel.side) std::sort(side.ops.begin(), side.ops.end());
-    return fill();
+      for (Channel::Ops& ops : channel.side)
+        if (!std::is_sorted(ops.begin(), ops.end())) std::sort(ops.begin(), ops.end());
+    std::vector<std::pair<int64_t, int64_t>> found;
+    for (const Open& open : open_)
+      if (const int64_t other = open.channel->find(1 - open.direction, open.seq)) found.emplace_back(other, open.id);
+    return fill(store_, "UPDATE p2p SET match_op = ? WHERE id = ?", found);
   }
 
  private:
@@ -46,49 +67,25 @@ class Transfers {
     return s.status(store_.path());
   }
 
-  // Of every transfer whose peer is known.
-  template <class Visit>
-  Status each(const char* condition, Visit visit) const {
-    Statement s(store_.handle(), std::string("SELECT id, op_id, comm, rank, peer, seq, direction FROM p2p ") +
-                                     condition + " ORDER BY id");
+  Status collect() {
+    Statement s(store_.handle(),
+                "SELECT id, op_id, comm, rank, peer, seq, direction, match_op IS NULL FROM p2p ORDER BY id");
     while (s.step()) {
       const auto peer = members_.find({s.integer(2), s.integer(4)});
       if (peer == members_.end()) continue;
-      const bool send = s.integer(6) == int64_t(Direction::kSend);
-      visit(Transfer{s.integer(0), s.integer(1), s.integer(2), send ? s.integer(3) : peer->second,
-                     send ? peer->second : s.integer(3), s.integer(5), send ? 0 : 1});
+      const int direction = s.integer(6) == kSend ? 0 : 1;
+      const int64_t self = s.integer(3), other = peer->second, seq = s.integer(5);
+      Channel& channel = channels_[{s.integer(2), direction == 0 ? self : other, direction == 0 ? other : self}];
+      channel.side[direction].emplace_back(seq, s.integer(1));
+      if (s.integer(7)) open_.push_back({s.integer(0), seq, &channel, direction});
     }
     return s.status(store_.path());
-  }
-  static std::tuple<int64_t, int64_t, int64_t> key(const Transfer& t) { return {t.comm, t.source, t.destination}; }
-
-  Status collect() {
-    return each("", [&](const Transfer& t) { channels_[key(t)].side[t.direction].ops.emplace_back(t.seq, t.op); });
-  }
-
-  Status fill() {
-    Statement update(store_.handle(), "UPDATE p2p SET match_op = ? WHERE id = ?");
-    std::vector<std::pair<int64_t, int64_t>> found;  // (id, other op): no update while the table is read
-    if (auto ok = each("WHERE match_op IS NULL",
-                       [&](const Transfer& t) {
-                         if (const int64_t other = channels_[key(t)].side[1 - t.direction].find(t.seq))
-                           found.emplace_back(t.id, other);
-                       });
-        !ok)
-      return ok;
-    for (const auto& [id, other] : found) {
-      update.bind(1, other);
-      update.bind(2, id);
-      update.step();
-      if (!update.ok()) return update.status(store_.path());
-      update.reset();
-    }
-    return {};
   }
 
   Store& store_;
   std::map<std::pair<int64_t, int64_t>, int64_t> members_;  // (comm, group rank) -> rank
   std::map<std::tuple<int64_t, int64_t, int64_t>, Channel> channels_;
+  std::vector<Open> open_;
 };
 
 }  // namespace
@@ -97,30 +94,20 @@ Status match_transfers(Store& store) { return Transfers(store).match(); }
 
 Status bind_waits(Store& store) {
   std::unordered_map<int64_t, int64_t> recorded;  // key -> stream
+  std::vector<std::pair<int64_t, int64_t>> open;  // (key, id)
   {
     Statement s(store.handle(),
-                "SELECT key, stream FROM sync WHERE kind = " + std::to_string(int(SyncKind::kRecord)) + " ORDER BY id");
-    while (s.step()) recorded[s.integer(0)] = s.integer(1);
+                "SELECT id, kind, key, stream, from_stream IS NULL FROM sync WHERE key <> 0 ORDER BY id");
+    while (s.step()) {
+      if (s.integer(1) == int64_t(SyncKind::kRecord)) recorded[s.integer(2)] = s.integer(3);
+      else if (s.integer(1) == int64_t(SyncKind::kWait) && s.integer(4)) open.emplace_back(s.integer(2), s.integer(0));
+    }
     if (auto ok = s.status(store.path()); !ok) return ok;
   }
   std::vector<std::pair<int64_t, int64_t>> found;
-  {
-    Statement s(store.handle(), "SELECT id, key FROM sync WHERE kind = " + std::to_string(int(SyncKind::kWait)) +
-                                    " AND key <> 0 AND from_stream IS NULL ORDER BY id");
-    while (s.step())
-      if (const auto record = recorded.find(s.integer(1)); record != recorded.end())
-        found.emplace_back(s.integer(0), record->second);
-    if (auto ok = s.status(store.path()); !ok) return ok;
-  }
-  Statement update(store.handle(), "UPDATE sync SET from_stream = ? WHERE id = ?");
-  for (const auto& [id, stream] : found) {
-    update.bind(1, stream);
-    update.bind(2, id);
-    update.step();
-    if (!update.ok()) return update.status(store.path());
-    update.reset();
-  }
-  return {};
+  for (const auto& [key, id] : open)
+    if (const auto record = recorded.find(key); record != recorded.end()) found.emplace_back(record->second, id);
+  return fill(store, "UPDATE sync SET from_stream = ? WHERE id = ?", found);
 }
 
 }  // namespace ringscope
