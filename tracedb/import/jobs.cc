@@ -1,0 +1,258 @@
+#include "tracedb/import/jobs.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "tracedb/import/registry.h"
+#include "tracedb/spool/spool.h"
+
+namespace ringscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kNamedFiles = 20;  // of those that are no traces, in one sentence
+
+bool ends_with(const std::string& text, std::string_view tail) {
+  return text.size() > tail.size() && text.compare(text.size() - tail.size(), tail.size(), tail) == 0;
+}
+
+bool holds(const fs::path& file, std::string_view text) {
+  char head[256] = {};
+  std::ifstream in(file, std::ios::binary);
+  in.read(head, sizeof head);
+  return std::string_view(head, size_t(in.gcount())).find(text) != std::string_view::npos;
+}
+
+// What ringscope itself leaves beside a trace: a part of it, a dump of attention, a report of an earlier call.
+bool is_companion(const fs::path& path) {
+  const std::string text = path.string();
+  for (const char* tail : {"-wal", "-shm", "-journal"})
+    if (ends_with(text, tail) && guess_importer(text.substr(0, text.size() - std::strlen(tail)))) return true;
+  if (ends_with(text, ".tmp") && is_spool(text.substr(0, text.size() - 4) + ".spool")) return true;
+  std::error_code error;
+  if (fs::is_directory(path, error)) return holds(path / "layout.json", "ringscope-dump");
+  return fs::is_regular_file(path, error) && holds(path, "\"schema\": \"ringscope.");
+}
+
+struct Candidate {
+  std::string path;
+  const Importer* importer = nullptr;
+  SourceIdentity identity;
+};
+
+// The files and folders under the paths, each once, whatever names lead to it.
+class Search {
+ public:
+  void add(const fs::path& path) {
+    std::error_code error;
+    const fs::path real = fs::canonical(path, error);
+    if (error) return leave(path, "cannot read: " + error.message(), true);
+    if (!seen_.insert(real.string()).second) return;
+    if (const Importer* importer = guess_importer(path.string()))
+      return candidates_.push_back({path.string(), importer, {}});
+    const fs::file_type type = fs::status(path, error).type();
+    if (type == fs::file_type::directory) return add_folder(path);
+    ++files_;
+    if (type != fs::file_type::regular) return leave(path, "not a file or a folder", false);
+    leave(path, fs::file_size(path, error) == 0 ? "the file is empty" : "format not recognised", false);
+  }
+
+  std::vector<Candidate> take_candidates() { return std::move(candidates_); }
+  std::vector<Unused> take_unused() { return std::move(unused_); }
+
+ private:
+  void leave(const fs::path& path, std::string why, bool recognised) {
+    unused_.push_back({path.string(), std::move(why), recognised});
+  }
+
+  void add_folder(const fs::path& dir) {
+    std::error_code error;
+    std::vector<fs::path> entries;
+    fs::directory_iterator it(dir, error), end;
+    for (; !error && it != end; it.increment(error)) entries.push_back(it->path());
+    if (error) leave(dir, "cannot read: " + error.message(), true);
+    std::sort(entries.begin(), entries.end());
+    for (const fs::path& entry : entries)
+      if (!is_companion(entry)) add(entry);
+  }
+
+  std::set<std::string> seen_;
+  std::vector<Candidate> candidates_;
+  std::vector<Unused> unused_;
+  int64_t files_ = 0;
+};
+
+bool meet(const auto& a, const auto& b) {
+  return std::any_of(a.begin(), a.end(), [&](const auto& item) { return b.contains(item); });
+}
+
+// Leaves one form of every recording: the one that holds more, a database before a spool.
+std::vector<Candidate> without_doubles(std::vector<Candidate> all, std::vector<std::string>& doubles) {
+  const auto is_database = [](const Candidate& c) { return std::strcmp(c.importer->format(), "ringscope.db") == 0; };
+  std::stable_sort(all.begin(), all.end(), [&](const Candidate& a, const Candidate& b) {
+    if (a.identity.rows != b.identity.rows) return a.identity.rows > b.identity.rows;
+    return is_database(a) && !is_database(b);
+  });
+  std::vector<Candidate> kept;
+  for (Candidate& c : all) {
+    const bool known = std::any_of(kept.begin(), kept.end(), [&](const Candidate& other) {
+      return meet(c.identity.processes, other.identity.processes);
+    });
+    if (known) doubles.push_back(c.path);
+    else kept.push_back(std::move(c));
+  }
+  return kept;
+}
+
+// A rank is in one group of each axis: two that share a rank are the same group, or the sources are of two jobs.
+bool groups_agree(const SourceIdentity& a, const SourceIdentity& b) {
+  for (const auto& [axis, members] : a.groups)
+    for (const auto& [other_axis, others] : b.groups)
+      if (axis == other_axis && axis != Axis::kUnknown && members != others &&
+          std::any_of(members.begin(), members.end(),
+                      [&](int rank) { return std::find(others.begin(), others.end(), rank) != others.end(); }))
+        return false;
+  return true;
+}
+
+bool one_job(const SourceIdentity& a, const SourceIdentity& b) {
+  if (a.ranks.empty() || b.ranks.empty() || meet(a.ranks, b.ranks)) return false;
+  return a.world == b.world && a.sizes == b.sizes && groups_agree(a, b);
+}
+
+// Attempts of one job have the same ranks: a source goes to the attempt that began nearest to it.
+std::vector<Job> group_by_job(std::vector<Candidate> sources) {
+  std::stable_sort(sources.begin(), sources.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.identity.start_ns < b.identity.start_ns; });
+  std::vector<std::vector<const Candidate*>> groups;
+  for (const Candidate& source : sources) {
+    std::vector<const Candidate*>* best = nullptr;
+    const auto distance = [&](const std::vector<const Candidate*>& group) {
+      return source.identity.start_ns - group.back()->identity.start_ns;
+    };
+    for (auto& group : groups) {
+      const bool fits = std::all_of(group.begin(), group.end(), [&](const Candidate* member) {
+        return one_job(member->identity, source.identity);
+      });
+      if (fits && (!best || distance(group) < distance(*best))) best = &group;
+    }
+    if (best) best->push_back(&source);
+    else groups.push_back({&source});
+  }
+  std::vector<Job> jobs;
+  for (const auto& group : groups) {
+    Job& job = jobs.emplace_back();
+    for (const Candidate* source : group) job.sources.push_back(source->path);
+  }
+  return jobs;
+}
+
+std::string known_formats() {
+  std::string known;
+  for (const Importer* importer : importers())
+    known += std::string(known.empty() ? "; known: " : "; ") + importer->description();
+  return known;
+}
+
+std::string listed(const std::vector<const Unused*>& files) {
+  std::string text;
+  for (size_t i = 0; i < files.size() && i < kNamedFiles; ++i) text += (i ? ", " : "") + files[i]->path;
+  if (files.size() > kNamedFiles) text += " and " + std::to_string(files.size() - kNamedFiles) + " more";
+  return text;
+}
+
+// Why there is no job at all: what cannot be read says more than what is something else.
+Error nothing_found(const std::vector<std::string>& paths, const std::vector<Unused>& unused) {
+  for (const Unused& file : unused)
+    if (file.recognised) return {ErrorKind::kData, file.why};
+  if (unused.empty())
+    return {ErrorKind::kData, paths[0] + ": format not recognised: the folder is empty" + known_formats()};
+  const std::string parent = fs::path(unused[0].path).parent_path().string();
+  if (paths.size() == 1 && unused[0].path == paths[0])
+    return {ErrorKind::kData, paths[0] + ": " + unused[0].why +
+                                  (is_spool(parent) ? ": a part of the spool " + parent + ", name the folder" : "") +
+                                  known_formats()};
+  std::vector<const Unused*> files;
+  for (const Unused& file : unused) files.push_back(&file);
+  return {ErrorKind::kData, paths[0] + ": format not recognised: no trace among " + listed(files) + known_formats()};
+}
+
+void add_leftovers(const Discovery& found, TraceView& view) {
+  std::vector<const Unused*> unrecognised;
+  for (const Unused& file : found.unused) {
+    if (!file.recognised) unrecognised.push_back(&file);
+    else view.import_stats.push_back({"input.unreadable", "error", 1, file.why});
+  }
+  if (!unrecognised.empty())
+    view.import_stats.push_back(
+        {"input.unrecognised", "error", int64_t(unrecognised.size()), "no trace: " + listed(unrecognised)});
+  for (const std::string& path : found.doubles)
+    view.import_stats.push_back({"input.same_recording", "info", 1, path + " holds nothing more: it was left out"});
+}
+
+Result<TraceView> load_sources(const Job& job) {
+  const std::string& first = job.sources[0];
+  if (job.sources.size() == 1 && std::strcmp(guess_importer(first)->format(), "ringscope.db") == 0) {
+    auto store = Store::open(first);
+    if (!store) return tl::unexpected(store.error());
+    auto view = load_view(*store);
+    if (view && view->sources.size() == 1) view->sources[0].path = first;
+    return view;
+  }
+  auto store = Store::create(":memory:");
+  if (!store) return tl::unexpected(store.error());
+  if (auto ok = import_job(job, *store); !ok) return tl::unexpected(ok.error());
+  return load_view(*store);
+}
+
+}  // namespace
+
+Result<Discovery> discover(const std::vector<std::string>& paths) {
+  Search search;
+  for (const std::string& path : paths) {
+    if (auto ok = check_readable(path); !ok) return tl::unexpected(ok.error());
+    search.add(path);
+  }
+  Discovery found;
+  found.unused = search.take_unused();
+  std::vector<Candidate> candidates = search.take_candidates(), readable;
+  if (candidates.size() == 1) {  // alone: nothing to compare it with
+    found.jobs.push_back({{candidates[0].path}});
+    return found;
+  }
+  for (Candidate& candidate : candidates) {
+    auto identity = candidate.importer->identify(candidate.path);
+    if (!identity) {
+      found.unused.push_back({candidate.path, identity.error().message, true});
+      continue;
+    }
+    candidate.identity = std::move(*identity);
+    readable.push_back(std::move(candidate));
+  }
+  if (readable.empty()) return tl::unexpected(nothing_found(paths, found.unused));
+  found.jobs = group_by_job(without_doubles(std::move(readable), found.doubles));
+  return found;
+}
+
+Result<std::vector<SourceRow>> import_job(const Job& job, Store& store) {
+  std::vector<SourceRow> sources;
+  for (const std::string& path : job.sources) {
+    auto source = guess_importer(path)->import(path, store);
+    if (!source) return tl::unexpected(source.error());
+    sources.push_back(std::move(*source));
+  }
+  if (auto ok = store.finish(); !ok) return tl::unexpected(ok.error());
+  return sources;
+}
+
+Result<TraceView> load_job(const Discovery& found, size_t job) {
+  auto view = load_sources(found.jobs[job]);
+  if (view) add_leftovers(found, *view);
+  return view;
+}
+
+}  // namespace ringscope
