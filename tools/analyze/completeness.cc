@@ -233,7 +233,7 @@ void add_import_stats(const TraceView& view, bool whole, Sentences& missing) {
     const bool counts = stat.severity == "error" || (whole && stat.severity == "data_loss");
     const bool said = std::find(std::begin(kSaidByLost), std::end(kSaidByLost), stat.name) != std::end(kSaidByLost);
     if (counts && !said && stat.count > 0)
-      missing.push_back(std::to_string(stat.count) + " x " + stat.name + ": " + stat.help);
+      missing.push_back(stat.help + " (" + std::to_string(stat.count) + " x " + stat.name + ")");
   }
 }
 

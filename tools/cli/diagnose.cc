@@ -40,7 +40,8 @@ Result<int> run(const Arguments& args) {
   const bool unreadable = worst_verdict(*reports) == Verdict::kUnreadable;
   if (args.json()) print(to_json(*reports, kVersion) + "\n");
   else if (!unreadable) print(to_text(*reports));
-  if (unreadable) print_error(unreadable_error((*reports)[0]));
+  if (unreadable)
+    for (const Report& report : *reports) print_error(unreadable_error(report));
   if (!args.json()) say_next(*reports);
   return report_exit_code(*reports, *least);
 }

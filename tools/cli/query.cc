@@ -136,7 +136,8 @@ Result<int> run(const Arguments& args) {
     print_error(status.error());  // the document that was begun says it too
     return exit_code(status.error().kind);
   }
-  if (!args.json()) say(fmt::format("{} row{}", text.rows(), text.rows() == 1 ? "" : "s"));
+  if (!args.json() && flush_output() == Flushed::kWritten)
+    say(fmt::format("{} row{}", text.rows(), text.rows() == 1 ? "" : "s"));
   return kExitClean;
 }
 

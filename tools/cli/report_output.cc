@@ -3,6 +3,11 @@
 #include <fmt/format.h>
 
 namespace ringscope::cli {
+namespace {
+
+constexpr const char* kUnreadable = "input.unreadable";
+
+}  // namespace
 
 Option fail_on_option() {
   return {"fail-on", "note|warning|error", "least severity that gives exit code 1 (default warning)", "", ""};
@@ -39,16 +44,18 @@ Report unreadable_report(const std::vector<std::string>& paths, const std::strin
   report.verdict = Verdict::kUnreadable;
   for (const std::string& path : paths) report.sources.push_back({path, "unknown"});
   report.missing_evidence.push_back(why);
-  report.import_stats.push_back({"input.unreadable", "error", 1, why});
+  report.import_stats.push_back({kUnreadable, "error", 1, why});
   return report;
 }
 
 Error unreadable_error(const Report& report) {
   std::string why;
-  for (const ImportStat& stat : report.import_stats)
-    if (stat.severity == "error" && stat.count > 0 && why.empty()) why = stat.help;
-  if (report.sources.empty() || why.starts_with(report.sources[0].path)) return {ErrorKind::kData, why};
-  return {ErrorKind::kData, report.sources[0].path + ": not one record could be read back: " + why};
+  for (const ImportStat& stat : report.import_stats) {
+    if (stat.name == kUnreadable) return {ErrorKind::kData, stat.help};
+    if (stat.severity != "info" && stat.count > 0 && why.empty()) why = ": " + stat.help;
+  }
+  const std::string path = report.sources.empty() ? "" : report.sources[0].path + ": ";
+  return {ErrorKind::kData, path + "not one record could be read back" + why};
 }
 
 }  // namespace ringscope::cli

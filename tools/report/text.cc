@@ -48,6 +48,13 @@ void write_root(std::string& out, const Report& report, size_t index, int number
       out += fmt::format("   follows:    {}  {}\n", other.id, other.sentence);
 }
 
+// Among what is missing already.
+bool said(const Report& report, const ImportStat& stat) {
+  const auto& missing = report.missing_evidence;
+  return std::any_of(missing.begin(), missing.end(),
+                     [&](const std::string& text) { return text.find(stat.name) != std::string::npos; });
+}
+
 std::string headline(const Report& report) {
   switch (report.verdict) {
     case Verdict::kClean: return "clean: nothing found";
@@ -75,7 +82,7 @@ std::string to_text(const Report& report) {
     if (report.findings[i].root) write_root(out, report, i, ++number);
   for (const std::string& missing : report.missing_evidence) out += "missing evidence: " + missing + "\n";
   for (const ImportStat& stat : report.import_stats)
-    if (stat.severity != "info" && stat.count > 0)
+    if (stat.severity != "info" && stat.count > 0 && !said(report, stat))
       out += fmt::format("import: {} x {} ({}){}{}\n", stat.count, stat.name, stat.severity,
                          stat.help.empty() ? "" : ": ", stat.help);
   return out;

@@ -20,6 +20,11 @@ bool ends_with(const std::string& text, std::string_view tail) {
   return text.size() > tail.size() && text.compare(text.size() - tail.size(), tail.size(), tail) == 0;
 }
 
+// Errors begin with the path that they are about.
+std::string without_path(const std::string& message, const std::string& path) {
+  return message.starts_with(path + ": ") ? message.substr(path.size() + 2) : message;
+}
+
 bool holds(const fs::path& file, std::string_view text) {
   char head[256] = {};
   std::ifstream in(file, std::ios::binary);
@@ -168,7 +173,7 @@ std::string listed(const std::vector<const Unused*>& files) {
 // Why there is no job at all: what cannot be read says more than what is something else.
 Error nothing_found(const std::vector<std::string>& paths, const std::vector<Unused>& unused) {
   for (const Unused& file : unused)
-    if (file.recognised) return {ErrorKind::kData, file.why};
+    if (file.recognised) return {ErrorKind::kData, file.path + ": " + file.why};
   if (unused.empty())
     return {ErrorKind::kData, paths[0] + ": format not recognised: the folder is empty" + known_formats()};
   const std::string parent = fs::path(unused[0].path).parent_path().string();
@@ -185,11 +190,11 @@ void add_leftovers(const Discovery& found, TraceView& view) {
   std::vector<const Unused*> unrecognised;
   for (const Unused& file : found.unused) {
     if (!file.recognised) unrecognised.push_back(&file);
-    else view.import_stats.push_back({"input.unreadable", "error", 1, file.why});
+    else view.import_stats.push_back({"input.unreadable", "error", 1, file.path + ": " + file.why});
   }
   if (!unrecognised.empty())
     view.import_stats.push_back(
-        {"input.unrecognised", "error", int64_t(unrecognised.size()), "no trace: " + listed(unrecognised)});
+        {"input.unrecognised", "error", int64_t(unrecognised.size()), "not recognised: " + listed(unrecognised)});
   for (const std::string& path : found.doubles)
     view.import_stats.push_back({"input.same_recording", "info", 1, path + " holds nothing more: it was left out"});
 }
@@ -227,7 +232,7 @@ Result<Discovery> discover(const std::vector<std::string>& paths) {
   for (Candidate& candidate : candidates) {
     auto identity = candidate.importer->identify(candidate.path);
     if (!identity) {
-      found.unused.push_back({candidate.path, identity.error().message, true});
+      found.unused.push_back({candidate.path, without_path(identity.error().message, candidate.path), true});
       continue;
     }
     candidate.identity = std::move(*identity);
