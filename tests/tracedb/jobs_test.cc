@@ -99,19 +99,22 @@ TEST(Jobs, LeftoversAreListed) {
   ASSERT_EQ(mkfifo((scratch / "pipe").c_str(), 0600), 0);
   std::filesystem::create_symlink("nowhere", scratch / "broken");
   std::filesystem::create_symlink(".", scratch / "loop");
+  const Scratch elsewhere;
+  std::filesystem::create_symlink(elsewhere.dir(), scratch / "out");
+  std::filesystem::create_symlink("deep", scratch / "within");
   std::ofstream(scratch / "verdict.json") << "{\n  \"schema\": \"ringscope.report/1\"}";
   const auto found = discover({scratch.dir()});
   ASSERT_TRUE(found) << found.error().message;
   EXPECT_EQ(found->jobs.size(), 1u);
   std::vector<std::string> unused;
   for (const Unused& file : found->unused) unused.push_back(file.path.substr(scratch.dir().size() + 1));
-  EXPECT_EQ(unused, (std::vector<std::string>{"broken", "deep/empty", "deep/er/notes.txt", "pipe"}));
+  EXPECT_EQ(unused, (std::vector<std::string>{"broken", "deep/empty", "deep/er/notes.txt", "pipe", "out"}));
   const auto view = load_job(*found, 0);
   ASSERT_TRUE(view);
   int64_t listed = 0;
   for (const ImportStat& stat : view->import_stats)
     if (stat.name.starts_with("input.")) listed += stat.count;
-  EXPECT_EQ(listed, 4);
+  EXPECT_EQ(listed, 5);
 }
 
 TEST(Jobs, ARingThatIsGoneIsALoss) {

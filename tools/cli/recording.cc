@@ -168,6 +168,12 @@ std::vector<std::string> Recording::losses() const {
   if (counts.names_lost > 0)
     losses.push_back(
         fmt::format("{} names could not be written: the trace shows numbers in their place", counts.names_lost));
+  if (!finished_) return losses;
+  auto store = Store::open(options_.database);
+  auto rows = store ? store->query("SELECT count, help FROM import_stats WHERE severity = 'error' AND count > 0")
+                    : Result<QueryResult>(QueryResult());
+  if (rows)
+    for (const auto& row : rows->rows) losses.push_back(to_text(row[0]) + " " + to_text(row[1]));
   return losses;
 }
 

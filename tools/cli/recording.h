@@ -45,8 +45,8 @@ class Recording {
   void record_meta(const char* key, const std::string& value) const;
   void close();     // the run's threads have ended
   Status finish();  // DB.spool -> DB, then the spool goes (keep_spool). Nothing to do without a database
-  // What the recorder could not keep, one sentence each; complete once closed. Records that a flight recording
-  // overwrote are none of them: that is how it works.
+  // What the recorder could not keep, and files that were gone when the database was made, one sentence each; complete
+  // after finish. Records that a flight recording overwrote are none of them: that is how it works.
   std::vector<std::string> losses() const;
   void discard();
 

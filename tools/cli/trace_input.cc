@@ -35,6 +35,10 @@ Result<std::vector<std::string>> ready_paths(const std::vector<std::string>& pat
 }
 
 Result<Discovery> find_jobs(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (path.empty()) return usage_error("a path is empty; is a variable not set?");
+    if (path == "-") return usage_error("reading a trace from stdin is not in this version: name a file or a folder");
+  }
   auto ready = ready_paths(paths);
   if (!ready) return tl::unexpected(ready.error());
   return discover(*ready);

@@ -190,6 +190,11 @@ nlohmann::ordered_json steps_json(const std::vector<StepReport>& steps) {
   return out;
 }
 
+Status finish(Recording& recording, bool quiet) {
+  SlowPhase phase("writing " + recording.database(), quiet);
+  return recording.finish();
+}
+
 // Said whatever else is silenced: who reads the result must know that it stands on less than all.
 void warn_about(const Recording& recording, const TrainResult& result) {
   for (const std::string& loss : recording.losses()) warn(loss);
@@ -257,12 +262,9 @@ Result<int> run(const Arguments& args) {
     recording->discard();
     return tl::unexpected(result.error());
   }
-  recording->close();
+  const Status finished = finish(*recording, flags->quiet);
   warn_about(*recording, *result);
-  {
-    SlowPhase phase("writing " + flags->recording.database, flags->quiet);
-    if (auto ok = recording->finish(); !ok) return tl::unexpected(ok.error());
-  }
+  if (!finished) return tl::unexpected(finished.error());
   std::optional<Report> report;
   if (result->end == RunEnd::kStalled || (flags->diagnose && result->end == RunEnd::kCompleted)) {
     auto made = report_of(*recording, flags->quiet);

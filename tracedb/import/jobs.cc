@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <utility>
 
 #include "tracedb/import/registry.h"
 #include "tracedb/spool/spool.h"
@@ -25,12 +26,15 @@ std::string without_path(const std::string& message, const std::string& path) {
   return message.starts_with(path + ": ") ? message.substr(path.size() + 2) : message;
 }
 
-bool holds(const fs::path& file, std::string_view text) {
-  char head[256] = {};
+std::string head_of(const fs::path& file, size_t bytes = 256) {
+  std::string head(bytes, '\0');
   std::ifstream in(file, std::ios::binary);
-  in.read(head, sizeof head);
-  return std::string_view(head, size_t(in.gcount())).find(text) != std::string_view::npos;
+  in.read(head.data(), std::streamsize(bytes));
+  head.resize(size_t(in.gcount()));
+  return head;
 }
+
+bool holds(const fs::path& file, std::string_view text) { return head_of(file).find(text) != std::string::npos; }
 
 // What ringscope itself leaves beside a trace: a part of it, a dump of attention, a report of an earlier call.
 bool is_companion(const fs::path& path) {
@@ -49,27 +53,54 @@ struct Candidate {
   SourceIdentity identity;
 };
 
-// The files and folders under the paths, each once, whatever names lead to it.
+// Nobody unpacks these here yet: the sentence says so.
+bool is_archive(const fs::path& file) {
+  using namespace std::string_view_literals;
+  for (const std::string_view magic : {"\x1f\x8b"sv,
+                                       "\xfd"
+                                       "7zXZ\0"sv,
+                                       "\x28\xb5\x2f\xfd"sv, "PK\x03\x04"sv})
+    if (head_of(file).starts_with(magic)) return true;
+  return head_of(file, 512).find("ustar") == 257;
+}
+
+// The files and folders under the paths, each once, whatever names lead to it. Links are followed to files, and to
+// folders only where a person named them: a link in a folder may lead anywhere.
 class Search {
  public:
-  void add(const fs::path& path) {
+  void add(const fs::path& path, bool named) {
     std::error_code error;
     const fs::path real = fs::canonical(path, error);
-    if (error) return leave(path, "cannot read: " + error.message(), true);
-    if (!seen_.insert(real.string()).second) return;
-    if (const Importer* importer = guess_importer(path.string()))
-      return candidates_.push_back({path.string(), importer, {}});
+    if (error) return leave(path, named ? "cannot read: " + error.message() : "a link to nothing", named);
+    if (seen_.contains(real.string())) return;
+    const Importer* importer = guess_importer(path.string());
     const fs::file_type type = fs::status(path, error).type();
+    if (!importer && !named && type == fs::file_type::directory && fs::is_symlink(path)) return links_.push_back(path);
+    seen_.insert(real.string());
+    if (importer) return candidates_.push_back({path.string(), importer, {}});
     if (type == fs::file_type::directory) return add_folder(path);
-    ++files_;
     if (type != fs::file_type::regular) return leave(path, "not a file or a folder", false);
-    leave(path, fs::file_size(path, error) == 0 ? "the file is empty" : "format not recognised", false);
+    leave(path,
+          fs::file_size(path, error) == 0 ? "the file is empty"
+          : is_archive(path)              ? "format not recognised: an archive, unpack it first"
+                                          : "format not recognised",
+          false);
+  }
+
+  // What a link leads to may have been found on another way by the end.
+  void finish() {
+    std::error_code error;
+    for (const fs::path& link : links_)
+      if (!seen_.contains(fs::canonical(link, error).string()))
+        leave(link, "a link to another folder: name it to have it searched", false);
   }
 
   std::vector<Candidate> take_candidates() { return std::move(candidates_); }
   std::vector<Unused> take_unused() { return std::move(unused_); }
 
  private:
+  static constexpr size_t kMostFiles = 100'000;  // a folder of more is no folder of traces
+
   void leave(const fs::path& path, std::string why, bool recognised) {
     unused_.push_back({path.string(), std::move(why), recognised});
   }
@@ -81,14 +112,20 @@ class Search {
     for (; !error && it != end; it.increment(error)) entries.push_back(it->path());
     if (error) leave(dir, "cannot read: " + error.message(), true);
     std::sort(entries.begin(), entries.end());
-    for (const fs::path& entry : entries)
-      if (!is_companion(entry)) add(entry);
+    for (const fs::path& entry : entries) {
+      if (seen_.size() >= kMostFiles) {
+        if (!std::exchange(full_, true)) leave(dir, "too many files: name the folders that hold traces", true);
+        return;
+      }
+      if (!is_companion(entry)) add(entry, false);
+    }
   }
 
   std::set<std::string> seen_;
+  std::vector<fs::path> links_;  // to folders
   std::vector<Candidate> candidates_;
   std::vector<Unused> unused_;
-  int64_t files_ = 0;
+  bool full_ = false;
 };
 
 bool meet(const auto& a, const auto& b) {
@@ -220,8 +257,9 @@ Result<Discovery> discover(const std::vector<std::string>& paths) {
   Search search;
   for (const std::string& path : paths) {
     if (auto ok = check_readable(path); !ok) return tl::unexpected(ok.error());
-    search.add(path);
+    search.add(path, true);
   }
+  search.finish();
   Discovery found;
   found.unused = search.take_unused();
   std::vector<Candidate> candidates = search.take_candidates(), readable;

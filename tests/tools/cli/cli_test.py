@@ -1,5 +1,6 @@
 """End-to-end tests of the command line: python3 cli_test.py PROGRAM MODELS [unittest arguments]."""
 
+import gzip
 import hashlib
 import json
 import math
@@ -518,6 +519,11 @@ class Missing(CliTest):
         self.write("empty/notes.txt", "mine")
         self.refused(3, "empty/notes.txt", "diagnose", "empty")
         self.refused(3, "nowhere: no such file", "diagnose", "nowhere", "empty")
+        self.refused(2, "stdin is not in this version", "diagnose", "-")
+        self.refused(2, "a path is empty", "diagnose", "")
+        with gzip.open(self.path("a.db.gz"), "wb") as file:
+            file.write(b"x")
+        self.refused(3, "an archive, unpack it first", "diagnose", "a.db.gz")
         os.mkfifo(self.path("pipe"))
         self.refused(3, "pipe", "diagnose", "pipe")
         report = self.json_of("diagnose", "--json", "empty", code=3)
@@ -532,6 +538,14 @@ class Missing(CliTest):
         self.assertRegex(done.stderr, r"warning: \d+ of \d+ records were lost")
         done = self.call("train", *SMALL, "--cp", "2", "--quiet", "--diagnose", preexec_fn=limit)
         self.assertIn("unreadable: not one record", done.stdout)
+
+    def test_a_ring_that_goes_while_the_run_records(self):
+        process = self.long_run("--trace", "a.db")
+        os.remove(self.path("a.db.spool/ring-000002.ring"))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+        self.assertRegex(err, r"warning: 1 ring files? .* not in the folder any more")
+        self.incomplete("ring-000002.ring", "a.db")
 
     def test_a_read_only_trace(self):
         self.recorded()

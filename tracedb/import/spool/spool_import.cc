@@ -416,7 +416,7 @@ class SpoolImport {
     stat("spool.files_unfinished", "info", contents_.unfinished,
          "the kill came while they were created; they never held a record");
     stat("spool.absent_files", "error", int64_t(contents_.absent.size()),
-         "ring files of threads that recorded are not in the folder any more");
+         "ring files that threads wrote are not in the folder any more");
     stat("spool.unreadable_files", "error", int64_t(contents_.unreadable.size()),
          contents_.unreadable.empty() ? "" : contents_.unreadable.front().why);
     if (anything_new_) {
