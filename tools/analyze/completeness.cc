@@ -82,6 +82,7 @@ void add_end(const TraceView& view, Sentences& missing) {
   if (!open.empty()) missing.push_back("how " + ranks_text(open) + " ended");
 }
 
+uint64_t lane_of(const OpRow& op) { return uint64_t(uint32_t(op.rank)) << 32 | op.stream; }
 uint64_t place_of(const CollRow& coll) { return uint64_t(coll.comm) << 40 ^ coll.seq; }
 
 // Of these nobody's call can end before everybody's has begun.
@@ -99,26 +100,31 @@ std::unordered_set<uint64_t> ended_places(const TraceView& view) {
   return ended;
 }
 
-// Operations that must have run, because their rank came to its end or their group did, and whose start nobody wrote:
+// Operations that must have run, because the run came to its end or their group did, and whose start nobody wrote:
 // the ring of a stream's worker is gone.
 void add_unseen_work(const TraceView& view, Sentences& missing) {
   std::unordered_map<int, int64_t> status;
   for (const RankExitRow& row : view.rank_exits) status[row.rank] = row.status;
   const bool completed = meta(view, meta_key::kOutcome) == "completed";
+  // In a run that stalled a host may have come to its end before what it had enqueued.
   const auto came_to_its_end = [&](int rank) {
     const auto found = status.find(rank);
-    return found == status.end() ? completed : found->second == 0;
+    return completed && (found == status.end() || found->second == 0);
   };
   std::vector<const OpRow*> pending;
-  for (const OpRow& op : view.ops)
+  std::unordered_set<uint64_t> seen;  // streams whose worker wrote anything
+  for (const OpRow& op : view.ops) {
+    if (op.state != OpState::kScheduled) seen.insert(lane_of(op));
     if (op.state != OpState::kCompleted && op.kind != OpKind::kEventRecord && op.kind != OpKind::kEventWait)
       pending.push_back(&op);
+  }
   if (pending.empty()) return;
   const std::unordered_set<uint64_t> ended = ended_places(view);
   std::map<std::pair<int, uint32_t>, uint64_t> unseen;  // (rank, stream) -> operations
   for (const OpRow* op : pending) {
+    // A worker that wrote something wrote everything: there the group's call ended by what another call had sent.
     const bool group_ended =
-        op->state == OpState::kScheduled && op->coll != kNoRow && ended.contains(place_of(view.colls[op->coll]));
+        !seen.contains(lane_of(*op)) && op->coll != kNoRow && ended.contains(place_of(view.colls[op->coll]));
     if (came_to_its_end(op->rank) || group_ended) ++unseen[{op->rank, op->stream}];
   }
   std::unordered_map<uint32_t, const std::string*> names;
@@ -141,8 +147,8 @@ class Windows {
     }
     for (const LostRow& row : view.lost) {
       if (!is_loss(row) || row.from_ns != 0 || row.to_ns == 0) continue;
-      for (const auto& [rank, end] : end_)
-        if (row.rank < 0 || row.rank == rank) begin_[rank] = std::max(begin_[rank], row.to_ns);
+      int64_t& begin = row.rank < 0 ? begin_of_all_ : begin_[row.rank];
+      begin = std::max(begin, row.to_ns);
     }
     for (const CommRow& comm : view.comms) {
       const int64_t all = common_begin(comm);
@@ -161,7 +167,7 @@ class Windows {
   }
   int64_t begin_of(int rank) const {
     const auto found = begin_.find(rank);
-    return found == begin_.end() ? 0 : found->second;
+    return std::max(begin_of_all_, found == begin_.end() ? 0 : found->second);
   }
   int64_t end_of(int rank) const {  // 0 = the rank has no rows with a time
     const auto found = end_.find(rank);
@@ -170,16 +176,14 @@ class Windows {
   // A loss before every common window of its rank is behind nobody's verdict.
   bool counts(const LostRow& row) const {
     if (row.to_ns == 0) return true;
-    if (row.rank < 0) {
-      return std::any_of(counts_from_.begin(), counts_from_.end(),
-                         [&](const auto& from) { return row.to_ns > from.second; });
-    }
+    if (row.rank < 0) return row.to_ns > begin_of_all_;
     const auto from = counts_from_.find(row.rank);
     return row.to_ns > (from == counts_from_.end() ? begin_of(row.rank) : from->second);
   }
 
  private:
-  std::map<int, int64_t> begin_, end_, counts_from_;
+  int64_t begin_of_all_ = 0;
+  std::unordered_map<int, int64_t> begin_, end_, counts_from_;
 };
 
 void add_windows_apart(const TraceView& view, const Windows& windows, Sentences& missing) {
