@@ -241,6 +241,7 @@ Ring* make_ring(Globals& g, ThreadState& t) {
     return nullptr;
   }
   s.next_id = ring->id() + 1;
+  s.names->header().last_ring.store(ring->id(), std::memory_order_relaxed);
   s.rings.push_back({std::unique_ptr<Ring>(ring), false});
   return ring;
 }
@@ -323,14 +324,17 @@ uint64_t capacity_for(const rs_options& options) {
 rs_counts count_locked(const Globals& g) {
   if (!g.session) return g.last;
   const Session& s = *g.session;
-  rs_counts counts{s.ended_written, s.ended_dropped};
+  rs_counts counts{s.ended_written, s.ended_dropped, 0};
   for (const Entry& entry : s.rings) {
     const RingHeader& h = entry.ring->header();
     const uint64_t dropped = h.dropped.load(std::memory_order_relaxed);
     counts.written += h.emits.load(std::memory_order_relaxed) - dropped;
     counts.dropped += dropped + h.reentered.load(std::memory_order_relaxed);
   }
-  if (s.names) counts.dropped += s.names->header().unringed.load(std::memory_order_relaxed);
+  if (s.names) {
+    counts.dropped += s.names->header().unringed.load(std::memory_order_relaxed);
+    counts.names_lost = s.names->header().names_lost.load(std::memory_order_relaxed);
+  }
   return counts;
 }
 

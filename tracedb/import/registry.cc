@@ -2,15 +2,12 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
-#include <set>
 
-#include "tracedb/import/merge.h"
+#include "tracedb/import/jobs.h"
 #include "tracedb/import/spool/spool_import.h"
 #include "tracedb/spool/spool.h"
 
@@ -22,6 +19,7 @@ class SpoolImporter : public Importer {
   const char* format() const override { return "ringscope.spool"; }
   const char* description() const override { return "spool folder of a recorded run (DB.spool)"; }
   bool recognises(const std::string& path) const override { return is_spool(path); }
+  Result<SourceIdentity> identify(const std::string& path) const override { return spool_identity(path); }
   Result<TraceView> load(const std::string& path) const override {
     auto store = Store::create(":memory:");
     if (!store) return tl::unexpected(store.error());
@@ -31,7 +29,6 @@ class SpoolImporter : public Importer {
   }
 };
 
-// A database of ours is loaded as it is; load_paths() knows.
 class DatabaseImporter : public Importer {
  public:
   const char* format() const override { return "ringscope.db"; }
@@ -44,6 +41,7 @@ class DatabaseImporter : public Importer {
                                 kApplicationId & 255};
     return std::memcmp(head, "SQLite format 3", 16) == 0 && std::memcmp(head + 68, id, 4) == 0;
   }
+  Result<SourceIdentity> identify(const std::string& path) const override { return database_identity(path); }
   Result<TraceView> load(const std::string& path) const override {
     auto store = Store::open(path);
     if (!store) return tl::unexpected(store.error());
@@ -67,61 +65,6 @@ class DatabaseImporter : public Importer {
 const SpoolImporter kSpool;
 const DatabaseImporter kDatabase;
 
-Error unknown_format(const std::string& path) {
-  std::string known;
-  for (const Importer* importer : importers())
-    known += std::string(known.empty() ? "" : "; ") + importer->description();
-  std::error_code error;
-  const auto type = std::filesystem::status(path, error).type();
-  const bool empty = type == std::filesystem::file_type::regular && std::filesystem::file_size(path, error) == 0;
-  return {ErrorKind::kData, path + (empty ? ": the file is empty" : ": format not recognised") + "; known: " + known};
-}
-
-// A path, or what a folder of sources holds, in name order.
-Result<std::vector<std::string>> expand(const std::string& path) {
-  if (auto ok = check_readable(path); !ok) return tl::unexpected(ok.error());
-  std::error_code error;
-  if (guess_importer(path)) return std::vector<std::string>{path};
-  std::vector<std::string> found;
-  if (std::filesystem::is_directory(path, error)) {
-    std::filesystem::directory_iterator it(path, error), end;
-    for (; !error && it != end; it.increment(error))
-      if (guess_importer(it->path().string())) found.push_back(it->path().string());
-  }
-  if (found.empty()) return tl::unexpected(unknown_format(path));
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-// Global ranks that a source of ours holds: sources of one job share none.
-std::set<int64_t> ranks_in(const std::string& path) {
-  std::set<int64_t> ranks;
-  if (kDatabase.recognises(path)) {
-    auto store = Store::open(path);
-    auto rows = store ? store->query("SELECT rank FROM rank") : Result<QueryResult>(QueryResult());
-    if (rows)
-      for (const auto& row : rows->rows) ranks.insert(std::get<int64_t>(row[0]));
-  } else if (auto spool = read_spool(path)) {
-    for (const RingReader& ring : spool->rings)
-      if (ring.rank() >= 0) ranks.insert(ring.rank());
-  }
-  return ranks;
-}
-
-// One source alone is not read for it.
-Status check_one_job(const std::vector<std::string>& files) {
-  if (files.size() < 2) return {};
-  std::map<int64_t, std::string> holder;
-  for (const std::string& file : files)
-    for (const int64_t rank : ranks_in(file)) {
-      const auto [other, fresh] = holder.try_emplace(rank, file);
-      if (!fresh)
-        return usage_error(other->second + " and " + file + " both hold rank " + std::to_string(rank) +
-                           ": they are two runs; diagnose them one by one");
-    }
-  return {};
-}
-
 }  // namespace
 
 const std::vector<const Importer*>& importers() {
@@ -130,6 +73,9 @@ const std::vector<const Importer*>& importers() {
 }
 
 const Importer* guess_importer(const std::string& path) {
+  std::error_code error;
+  const auto type = std::filesystem::status(path, error).type();  // opening a pipe would wait for its writer
+  if (type != std::filesystem::file_type::regular && type != std::filesystem::file_type::directory) return nullptr;
   for (const Importer* importer : importers())
     if (importer->recognises(path)) return importer;
   return nullptr;
@@ -145,21 +91,13 @@ Status check_readable(const std::string& path) {
 }
 
 Result<TraceView> load_paths(const std::vector<std::string>& paths) {
-  std::vector<std::string> files;
-  for (const std::string& path : paths) {
+  for (const std::string& path : paths)
     if (auto recovered = recover_leftover(path); !recovered) return tl::unexpected(recovered.error());
-    auto found = expand(path);
-    if (!found) return tl::unexpected(found.error());
-    files.insert(files.end(), found->begin(), found->end());
-  }
-  if (auto ok = check_one_job(files); !ok) return tl::unexpected(ok.error());
-  std::vector<TraceView> views;
-  for (const std::string& file : files) {
-    auto view = guess_importer(file)->load(file);
-    if (!view) return tl::unexpected(view.error());
-    views.push_back(std::move(*view));
-  }
-  return merge_views(std::move(views));
+  auto found = discover(paths);
+  if (!found) return tl::unexpected(found.error());
+  if (found->jobs.size() > 1)
+    return usage_error(found->jobs[0].sources[0] + " and " + found->jobs[1].sources[0] + " are two jobs");
+  return load_job(*found, 0);
 }
 
 }  // namespace ringscope

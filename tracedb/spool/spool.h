@@ -72,6 +72,7 @@ struct NamesHeader {
   std::atomic<uint64_t> unringed;     // groups lost by threads that could not get a ring
   std::atomic<uint64_t> names_lost;   // names that could not be written
   std::atomic<double> ns_per_record;  // what a record costs on this machine, measured when recording began
+  std::atomic<uint64_t> last_ring;    // highest ring id that the process made; 0 = a writer that did not say
 };
 
 struct Slot {
@@ -273,6 +274,7 @@ struct ProcessNames {
   uint64_t token = 0;
   int pid = 0;
   uint64_t unringed = 0, names_lost = 0;
+  uint64_t last_ring = 0;
   double ns_per_record = 0;  // 0 = not measured
   bool torn_tail = false;
   std::unordered_map<uint32_t, std::string> names;
@@ -284,8 +286,9 @@ struct SpoolContents {
   struct Bad {
     std::string path, why;
   };
-  std::vector<Bad> unreadable;  // files that belong to the spool and cannot be read
-  int unfinished = 0;           // files whose creation was interrupted: they never held a record
+  std::vector<Bad> unreadable;      // files that belong to the spool and cannot be read
+  std::vector<std::string> absent;  // ring files that were made and are not there; ids in a folder leave no gap
+  int unfinished = 0;               // files whose creation was interrupted: they never held a record
 };
 
 bool is_spool(const std::string& dir);

@@ -220,6 +220,19 @@ Cell cell_of(sqlite3_stmt* s, int c) {
 }  // namespace
 
 Result<QueryResult> Store::query(const std::string& sql) const {
+  QueryResult result;
+  auto ok = query_each(
+      sql, [&](const std::vector<std::string>& columns) { result.columns = columns; },
+      [&](const std::vector<Cell>& row) {
+        result.rows.push_back(row);
+        return true;
+      });
+  if (!ok) return tl::unexpected(ok.error());
+  return result;
+}
+
+Status Store::query_each(const std::string& sql, const std::function<void(const std::vector<std::string>&)>& on_columns,
+                         const std::function<bool(const std::vector<Cell>&)>& on_row) const {
   sqlite3* db = impl_->db;
   sqlite3_stmt* statement = nullptr;
   const char* rest = nullptr;
@@ -235,16 +248,17 @@ Result<QueryResult> Store::query(const std::string& sql) const {
   if (sqlite3_column_count(statement) == 0) return usage_error("a query may only read: use one SELECT");  // VACUUM INTO
   if (std::string(rest).find_first_not_of(" \t\r\n;") != std::string::npos)
     return usage_error("a query is one statement; found more text behind it");
-  QueryResult result;
+  std::vector<std::string> names;
   const int columns = sqlite3_column_count(statement);
-  for (int c = 0; c < columns; ++c) result.columns.emplace_back(sqlite3_column_name(statement, c));
-  int step = SQLITE_DONE;
-  while ((step = sqlite3_step(statement)) == SQLITE_ROW) {
-    std::vector<Cell>& row = result.rows.emplace_back();
-    row.reserve(size_t(columns));
-    for (int c = 0; c < columns; ++c) row.push_back(cell_of(statement, c));
+  for (int c = 0; c < columns; ++c) names.emplace_back(sqlite3_column_name(statement, c));
+  int step = sqlite3_step(statement);  // what is wrong with a statement mostly shows before its first row
+  if (step == SQLITE_ROW || step == SQLITE_DONE) on_columns(names);
+  std::vector<Cell> row(static_cast<size_t>(columns));
+  for (; step == SQLITE_ROW; step = sqlite3_step(statement)) {
+    for (int c = 0; c < columns; ++c) row[size_t(c)] = cell_of(statement, c);
+    if (!on_row(row)) return {};
   }
-  if (step == SQLITE_DONE) return result;
+  if (step == SQLITE_DONE) return {};
   if (step == SQLITE_ERROR || step == SQLITE_MISMATCH) return usage_error(std::string("SQL: ") + sqlite3_errmsg(db));
   return tl::unexpected(sqlite_error(impl_->path, db));
 }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -71,6 +72,9 @@ class Store {
 
   // One statement that only reads; anything else is kUsage.
   Result<QueryResult> query(const std::string& sql) const;
+  // The same without keeping rows: the names of the columns once, then row by row until `row` returns false.
+  Status query_each(const std::string& sql, const std::function<void(const std::vector<std::string>&)>& columns,
+                    const std::function<bool(const std::vector<Cell>&)>& row) const;
 
   // Replaces the findings in the file. Evidence rows keep (source, table, row).
   Status save_report(const Report&);

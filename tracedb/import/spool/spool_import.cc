@@ -647,6 +647,11 @@ class SpoolImport {
     for (size_t i = 0; i < contents_.unreadable.size(); ++i)
       write_now("INSERT OR REPLACE INTO lost VALUES('unreadable', ?, ?, -1, 0, 1, NULL, NULL)",
                 {contents_.unreadable[i].path, int64_t(i) + 1});
+    const std::string absent = "absent from " + dir_;
+    write_now("DELETE FROM lost WHERE process = ?", {absent});
+    for (size_t i = 0; i < contents_.absent.size(); ++i)
+      write_now("INSERT INTO lost VALUES(?, ?, ?, -1, 0, 1, NULL, NULL)",
+                {absent, contents_.absent[i], int64_t(i) + 1});
   }
 
   void stat(const char* stat_name, const char* severity, int64_t count, const std::string& help) {
@@ -669,6 +674,8 @@ class SpoolImport {
     stat("spool.names_torn", "info", torn_names_, "a names file ends in a half-written entry");
     stat("spool.files_unfinished", "info", contents_.unfinished,
          "the kill came while they were created; they never held a record");
+    stat("spool.absent_files", "error", int64_t(contents_.absent.size()),
+         "ring files that threads wrote are not in the folder any more");
     stat("spool.unreadable_files", "error", int64_t(contents_.unreadable.size()),
          contents_.unreadable.empty() ? "" : contents_.unreadable.front().why);
     if (anything_new_) {
