@@ -242,6 +242,7 @@ Ring* make_ring(Globals& g, ThreadState& t) {
     return nullptr;
   }
   s.next_id = ring->id() + 1;
+  s.names->header().last_ring.store(ring->id(), std::memory_order_relaxed);
   s.rings.push_back({std::unique_ptr<Ring>(ring), false});
   return ring;
 }
@@ -326,7 +327,10 @@ rs_counts count_locked(const Globals& g) {
   const Session& s = *g.session;
   rs_counts counts = s.ended;
   for (const Entry& entry : s.rings) account(counts, *entry.ring);
-  if (s.names) counts.dropped += s.names->header().unringed.load(std::memory_order_relaxed);
+  if (s.names) {
+    counts.dropped += s.names->header().unringed.load(std::memory_order_relaxed);
+    counts.names_lost = s.names->header().names_lost.load(std::memory_order_relaxed);
+  }
   return counts;
 }
 

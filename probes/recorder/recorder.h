@@ -47,6 +47,7 @@ void rs_emit(uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t* paylo
 
 typedef struct rs_counts {
   uint64_t written, dropped;
+  uint64_t names_lost;           // texts that could not be written: records show their number instead
   uint64_t definitions_unsaved;  // lie in their ring alone, which may write over them: the disk is full
 } rs_counts;
 rs_counts rs_count(void);  // over all rings of this process

@@ -66,8 +66,53 @@ TEST(Text, FourLinesAVerdict) {
   EXPECT_NE(text.find("3 other ranks wait for this (0,2-3)"), std::string::npos) << text;
   for (const char* line : {"\n   evidence: ", "\n   fix: ", "\n   confidence: ", "\n   follows:    ring.step_count"})
     EXPECT_NE(text.find(line), std::string::npos) << text;
-  EXPECT_NE(text.find("import: 2 x torn group"), std::string::npos);
+  EXPECT_NE(text.find("missing evidence: a record was cut (2 x torn group)\n"), std::string::npos);
+  EXPECT_EQ(text.find("import: "), std::string::npos) << "said twice";
   EXPECT_EQ(to_text(Report{}), "clean: nothing found\n");
+}
+
+TEST(Text, TheFirstLineSaysWhatIsMissing) {
+  Report report;
+  report.verdict = Verdict::kIncomplete;
+  report.missing_evidence = {"the trace of rank 3"};
+  EXPECT_EQ(to_text(report),
+            "incomplete: nothing found, but this is missing: the trace of rank 3\n"
+            "missing evidence: the trace of rank 3\n");
+  report.missing_evidence.push_back("how rank 2 ended");
+  EXPECT_EQ(to_text(report).substr(0, to_text(report).find('\n')),
+            "incomplete: nothing found, but this is missing: the trace of rank 3 (and 1 more, below)");
+}
+
+TEST(Text, EvidenceOfSeveralSourcesNamesItsOwn) {
+  Report report = stalled_report();
+  report.findings[0].evidence[0] = {1, "op", 17, "text"};
+  EXPECT_NE(to_text(report).find("text [op id 17]"), std::string::npos);
+  report.sources = {{"runs/a.db", "ringscope.db"}, {"runs/b.db", "ringscope.db"}};
+  EXPECT_NE(to_text(report).find("text [b.db op id 17]"), std::string::npos);
+  report.sources[0].path = "other/b.db";  // the last part alone would not tell
+  EXPECT_NE(to_text(report).find("text [runs/b.db op id 17]"), std::string::npos);
+}
+
+TEST(Several, OneDocumentWithTheWorstVerdict) {
+  Report clean, incomplete, unreadable;
+  clean.sources = {{"a.db", "ringscope.db"}};
+  incomplete.verdict = Verdict::kIncomplete;
+  unreadable.verdict = Verdict::kUnreadable;
+  const std::vector<Report> both = {clean, stalled_report()};
+  const Json json = Json::parse(to_json(both, "1"));
+  EXPECT_EQ(json["schema"], "ringscope.report/1");
+  EXPECT_EQ(json["verdict"], "findings");
+  ASSERT_EQ(json["reports"].size(), 2u);
+  EXPECT_EQ(json["reports"][0]["verdict"], "clean");
+  EXPECT_EQ(json["reports"][1], Json::parse(to_json(both[1], "1")));
+  EXPECT_EQ(to_text(both).rfind("== a.db\nclean: nothing found\n\n== ", 0), 0u);
+  const std::vector<Report> one = {clean};
+  EXPECT_EQ(to_json(one, "1"), to_json(clean, "1"));
+  EXPECT_EQ(to_text(one), to_text(clean));
+  EXPECT_EQ(worst_verdict(std::vector<Report>{clean, clean}), Verdict::kClean);
+  EXPECT_EQ(worst_verdict(std::vector<Report>{clean, incomplete}), Verdict::kIncomplete);
+  EXPECT_EQ(worst_verdict(std::vector<Report>{clean, unreadable}), Verdict::kIncomplete);
+  EXPECT_EQ(worst_verdict(std::vector<Report>{unreadable, unreadable}), Verdict::kUnreadable);
 }
 
 TEST(Catalogue, EveryFindingHasAPageAndEveryPageAFinding) {

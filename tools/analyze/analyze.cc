@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tools/analyze/completeness.h"
 #include "tools/analyze/rules.h"
-#include "tracedb/base/rank_range.h"
 
 namespace ringscope {
 namespace {
@@ -88,42 +88,6 @@ void sort_findings(Findings& found) {
   found = std::move(sorted);
 }
 
-// A run of ours that did not come to its end by itself: what is behind that is not recorded.
-std::string missing_end(const TraceView& view) {
-  if (!view.meta.contains(meta_key::kToolVersion)) return "";
-  const auto outcome = view.meta.find(meta_key::kOutcome);
-  if (outcome != view.meta.end() && outcome->second != "interrupted") return "";
-  int last = -1;
-  for (const TrainStepRow& row : view.train_steps) last = std::max(last, int(row.where.step));
-  return std::string("the end of the run: it was ") +
-         (outcome == view.meta.end() ? "killed or still runs" : "interrupted") +
-         (last >= 0 ? " after step " + std::to_string(last) : " before its first step ended");
-}
-
-std::vector<std::string> missing_evidence(const TraceIndex& index) {
-  std::vector<std::string> missing;
-  const TraceView& view = index.view;
-  std::set<int> seen;
-  for (const RankRow& row : view.ranks) seen.insert(row.rank);
-  for (const OpRow& op : view.ops) seen.insert(op.rank);
-  std::vector<int> absent;
-  const auto world = view.meta.find(meta_key::kWorldSize);
-  const int size = world == view.meta.end() ? 0 : std::atoi(world->second.c_str());
-  for (int rank = 0; rank < size; ++rank)
-    if (!seen.contains(rank)) absent.push_back(rank);
-  if (!absent.empty()) missing.push_back("trace of " + ranks_text(absent));
-  if (const std::string end = missing_end(view); !end.empty()) missing.push_back(end);
-  for (const LostRow& row : view.lost) {
-    if (row.records == 0 && row.torn == 0) continue;
-    const bool whole_file = row.ring.find('/') != std::string::npos;  // a file that could not be read
-    missing.push_back(whole_file
-                          ? "everything in " + row.ring + ": it cannot be read"
-                          : std::to_string(row.records) + " records lost and " + std::to_string(row.torn) +
-                                " torn in " + row.ring + (row.rank >= 0 ? " of rank " + std::to_string(row.rank) : ""));
-  }
-  return missing;
-}
-
 }  // namespace
 
 Report analyze(const TraceView& view) {
@@ -131,7 +95,7 @@ Report analyze(const TraceView& view) {
   Report report;
   report.sources = view.sources;
   report.import_stats = view.import_stats;
-  report.missing_evidence = missing_evidence(index);
+  report.missing_evidence = missing_evidence(view);
 
   Findings found = hang_and_ring(index);
   const size_t roots = found.size();
@@ -149,6 +113,8 @@ Report analyze(const TraceView& view) {
   const auto& all = report.findings;
   if (std::any_of(all.begin(), all.end(), decided)) report.verdict = Verdict::kFindings;
   else if (std::any_of(all.begin(), all.end(), root)) report.verdict = Verdict::kUndecided;
+  else if (nothing_read(view)) report.verdict = Verdict::kUnreadable;
+  else if (!report.missing_evidence.empty()) report.verdict = Verdict::kIncomplete;
   return report;
 }
 

@@ -89,31 +89,46 @@ std::string overview_text() {
          "  ringscope train --fault ring-early-exit  plant a bug and see it named\n"
          "\nringscope VERB --help tells more. Exit codes: 0 nothing found, 1 findings or a stalled run, 2 wrong "
          "usage,\n"
-         "3 unreadable or unwritable files, 4 cannot decide, 5 a bug of ringscope, 130 interrupted.\n";
+         "3 unreadable or unwritable files, 4 cannot decide or evidence is missing, 5 a bug of ringscope, 130 "
+         "interrupted.\n";
 }
 
 namespace {
 
-int fail(const Error& error) {
+// Flags behind "--" are words.
+bool has_flag(const std::vector<std::string>& args, std::initializer_list<std::string_view> names) {
+  const auto end = std::find(args.begin(), args.end(), "--");
+  return std::find_first_of(args.begin(), end, names.begin(), names.end()) != end;
+}
+
+int fail(const Error& error, std::string_view verb, bool json) {
+  if (json) print_json(error_json(error, verb));
   print_error(error);
   return exit_code(error.kind);
 }
 
 int run_verb(const Command& command, const std::vector<std::string>& args) {
-  for (const std::string& arg : args) {
-    if (arg == "--") break;
-    if (arg != "--help" && arg != "-h") continue;
+  if (has_flag(args, {"--help", "-h"})) {
     print(help_text(command));
     return kExitClean;
   }
+  const bool json = has_flag(args, {"--json"});
   auto arguments = parse_arguments(command.options, command.positionals, args);
   if (!arguments) {
     Error error = arguments.error();
     error.message = fmt::format("{}: {} (ringscope {} --help)", command.name, error.message, command.name);
-    return fail(error);
+    return fail(error, command.name, json);
   }
-  auto code = command.run(*arguments);
-  return code ? *code : fail(code.error());
+  try {
+    auto code = command.run(*arguments);
+    return code ? *code : fail(code.error(), command.name, json);
+  } catch (const std::bad_alloc&) {
+    return fail({ErrorKind::kData, "out of memory"}, command.name, json);
+  } catch (const std::exception& error) {
+    if (json) print_json(error_json({ErrorKind::kInternal, error.what()}, command.name));
+    (void)flush_output();
+    report_internal_error(error.what());
+  }
 }
 
 }  // namespace
@@ -128,15 +143,10 @@ int run_command_line(const std::vector<std::string>& args) {
     return kExitClean;
   }
   const std::string name = args[0] == "--help" || args[0] == "-h" ? "help" : args[0];
+  const std::vector<std::string> rest{args.begin() + 1, args.end()};
   const Command* command = find_command(name);
-  if (!command) return fail(unknown_command(name));
-  try {
-    return run_verb(*command, {args.begin() + 1, args.end()});
-  } catch (const std::bad_alloc&) {
-    return fail({ErrorKind::kData, "out of memory"});
-  } catch (const std::exception& error) {
-    report_internal_error(error.what());
-  }
+  if (!command) return fail(unknown_command(name), "", has_flag(rest, {"--json"}));
+  return run_verb(*command, rest);
 }
 
 }  // namespace ringscope::cli

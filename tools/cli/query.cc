@@ -1,4 +1,5 @@
-// ringscope query DB SQL: one statement that only reads.
+// ringscope query DB SQL: one statement that only reads. Rows go out as they come: a table of any length takes the
+// memory of its first rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 namespace ringscope::cli {
 namespace {
 
+using Row = std::vector<Cell>;
+
 nlohmann::ordered_json as_json(const Cell& cell) {
   if (const auto* i = std::get_if<int64_t>(&cell)) return *i;
   if (const auto* d = std::get_if<double>(&cell)) return std::isfinite(*d) ? nlohmann::ordered_json(*d) : nullptr;
@@ -18,43 +21,104 @@ nlohmann::ordered_json as_json(const Cell& cell) {
   return nullptr;
 }
 
-void print_result_json(const QueryResult& result) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const auto& row : result.rows) {
+std::string one_line(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// {"schema", "columns", "rows"}, one row a line. An error behind the first rows is a field of the same document.
+class JsonRows {
+ public:
+  void columns(const std::vector<std::string>& names) {
+    print(fmt::format("{{\n  \"schema\": \"ringscope.query/1\",\n  \"columns\": {},\n  \"rows\": [",
+                      one_line(nlohmann::ordered_json(names))));
+    begun_ = true;
+  }
+  bool row(const Row& row) {
     nlohmann::ordered_json cells = nlohmann::ordered_json::array();
     for (const Cell& cell : row) cells.push_back(as_json(cell));
-    rows.push_back(std::move(cells));
+    return print((rows_++ ? ",\n    " : "\n    ") + one_line(cells));
   }
-  print_json({{"schema", "ringscope.query/1"}, {"columns", result.columns}, {"rows", std::move(rows)}});
-}
+  void end(const Status& status) {
+    print(rows_ ? "\n  ]" : "]");
+    if (!status) print(",\n  \"error\": " + one_line(error_json(status.error(), "query")["error"]));
+    print("\n}\n");
+  }
+  bool begun() const { return begun_; }
+
+ private:
+  bool begun_ = false;
+  int64_t rows_ = 0;
+};
 
 // Characters, not bytes: every byte of UTF-8 but the continuations.
 size_t width_of(const std::string& text) {
   return size_t(std::count_if(text.begin(), text.end(), [](char c) { return (uint8_t(c) & 0xC0) != 0x80; }));
 }
 
-void print_result_text(const QueryResult& result) {
-  const size_t columns = result.columns.size();
-  std::vector<std::vector<std::string>> lines{result.columns};
-  for (const auto& row : result.rows) {
-    std::vector<std::string>& line = lines.emplace_back();
-    for (const Cell& cell : row) line.push_back(to_text(cell));
+// Columns as wide as the names and the first rows need; a wider cell behind them pushes its own line aside.
+class TextRows {
+ public:
+  void columns(const std::vector<std::string>& names) {
+    width_.resize(names.size());
+    numeric_.assign(names.size(), 1);
+    lines_.push_back(names);
+    begun_ = true;
   }
-  std::vector<size_t> width(columns, 0);
-  std::vector<char> numeric(columns, 1);
-  for (size_t c = 0; c < columns; ++c) {
-    for (const auto& line : lines) width[c] = std::max(width[c], width_of(line[c]));
-    for (const auto& row : result.rows) numeric[c] &= !std::holds_alternative<std::string>(row[c]);
+  bool row(const Row& row) {
+    std::vector<std::string> line;
+    for (const Cell& cell : row) {
+      line.push_back(to_text(cell));
+      held_bytes_ += line.back().size();
+    }
+    ++rows_;
+    if (laid_out_) return write(line);
+    for (size_t c = 0; c < row.size(); ++c) numeric_[c] &= !std::holds_alternative<std::string>(row[c]);
+    lines_.push_back(std::move(line));
+    return lines_.size() <= kSampleRows && held_bytes_ < kSampleBytes ? true : lay_out();
   }
-  for (const auto& line : lines) {
+  void end(const Status&) {
+    if (!laid_out_) lay_out();
+  }
+  bool begun() const { return begun_; }
+  int64_t rows() const { return rows_; }
+
+ private:
+  static constexpr size_t kSampleRows = 1000, kSampleBytes = 1 << 20;
+
+  bool lay_out() {
+    laid_out_ = true;
+    for (const auto& line : lines_)
+      for (size_t c = 0; c < line.size(); ++c) width_[c] = std::max(width_[c], width_of(line[c]));
+    const bool open = std::all_of(lines_.begin(), lines_.end(), [&](const auto& line) { return write(line); });
+    lines_ = {};
+    return open;
+  }
+  bool write(const std::vector<std::string>& line) const {
     std::string text;
-    for (size_t c = 0; c < columns; ++c) {
-      const std::string pad(width[c] - width_of(line[c]), ' ');
-      text += (c ? "  " : "") + (numeric[c] ? pad + line[c] : line[c] + pad);
+    for (size_t c = 0; c < line.size(); ++c) {
+      const size_t used = width_of(line[c]);
+      const std::string pad(width_[c] > used ? width_[c] - used : 0, ' ');
+      text += (c ? "  " : "") + (numeric_[c] ? pad + line[c] : line[c] + pad);
     }
     text.erase(text.find_last_not_of(' ') + 1);
-    print(text + "\n");
+    return print(text + "\n");
   }
+
+  bool begun_ = false, laid_out_ = false;
+  std::vector<std::vector<std::string>> lines_;  // the names and the first rows, until they are laid out
+  std::vector<size_t> width_;
+  std::vector<char> numeric_;
+  size_t held_bytes_ = 0;
+  int64_t rows_ = 0;
+};
+
+template <class Rows>
+Status run_query(const Store& store, const std::string& sql, Rows& rows) {
+  Status status = store.query_each(
+      sql, [&](const std::vector<std::string>& names) { rows.columns(names); },
+      [&](const Row& row) { return rows.row(row); });
+  if (rows.begun()) rows.end(status);
+  return status;
 }
 
 Result<int> run(const Arguments& args) {
@@ -63,10 +127,17 @@ Result<int> run(const Arguments& args) {
         "query: name a trace and a statement, for example ringscope query demo.db \"SELECT * FROM train_step\"");
   auto store = open_trace(args.positionals[0]);
   if (!store) return tl::unexpected(store.error());
-  auto result = store->query(args.positionals[1]);
-  if (!result) return tl::unexpected(result.error());
-  args.json() ? print_result_json(*result) : print_result_text(*result);
-  if (!args.json()) say(fmt::format("{} row{}", result->rows.size(), result->rows.size() == 1 ? "" : "s"));
+  JsonRows json;
+  TextRows text;
+  const Status status =
+      args.json() ? run_query(*store, args.positionals[1], json) : run_query(*store, args.positionals[1], text);
+  if (!status) {
+    if (!json.begun()) return tl::unexpected(status.error());
+    print_error(status.error());  // the document that was begun says it too
+    return exit_code(status.error().kind);
+  }
+  if (!args.json() && flush_output() == Flushed::kWritten)
+    say(fmt::format("{} row{}", text.rows(), text.rows() == 1 ? "" : "s"));
   return kExitClean;
 }
 

@@ -158,6 +158,25 @@ Status Recording::finish() {
   return options_.keep_spool ? Status() : remove_spool(spool_);
 }
 
+std::vector<std::string> Recording::losses() const {
+  const rs_counts counts = rs_count();
+  const std::string why = rs_last_error();
+  std::vector<std::string> losses;
+  if (counts.dropped > 0)
+    losses.push_back(fmt::format("{} of {} records were lost{}", counts.dropped, counts.dropped + counts.written,
+                                 why.empty() ? std::string() : ": " + why));
+  if (counts.names_lost > 0)
+    losses.push_back(
+        fmt::format("{} names could not be written: the trace shows numbers in their place", counts.names_lost));
+  if (!finished_) return losses;
+  auto store = Store::open(options_.database);
+  auto rows = store ? store->query("SELECT count, help FROM import_stats WHERE severity = 'error' AND count > 0")
+                    : Result<QueryResult>(QueryResult());
+  if (rows)
+    for (const auto& row : rows->rows) losses.push_back(to_text(row[0]) + " " + to_text(row[1]));
+  return losses;
+}
+
 void Recording::discard() {
   close();
   if (std::exchange(owner_, false)) (void)remove_spool(spool_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tracedb/base/result.h"
 #include "tracedb/model/finding.h"
@@ -44,6 +45,9 @@ class Recording {
   void record_meta(const char* key, const std::string& value) const;
   void close();     // the run's threads have ended
   Status finish();  // DB.spool -> DB, then the spool goes (keep_spool). Nothing to do without a database
+  // What the recorder could not keep, and files that were gone when the database was made, one sentence each; complete
+  // after finish. Records that a flight recording overwrote are none of them: that is how it works.
+  std::vector<std::string> losses() const;
   void discard();
 
   bool has_database() const { return !options_.database.empty(); }

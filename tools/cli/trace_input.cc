@@ -34,27 +34,30 @@ Result<std::vector<std::string>> ready_paths(const std::vector<std::string>& pat
   return ready;
 }
 
-Result<TraceView> load_trace(const std::vector<std::string>& paths) {
+Result<Discovery> find_jobs(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (path.empty()) return usage_error("a path is empty; is a variable not set?");
+    if (path == "-") return usage_error("reading a trace from stdin is not in this version: name a file or a folder");
+  }
   auto ready = ready_paths(paths);
   if (!ready) return tl::unexpected(ready.error());
-  auto view = load_paths(*ready);
-  if (!view || !view->ops.empty() || !view->ranks.empty()) return view;
-  std::string why;
-  for (const ImportStat& stat : view->import_stats)
-    if (stat.severity == "error" && stat.count > 0) why = ": " + stat.help;
-  return data_error(paths[0] + ": not one record could be read back" + why);
+  return discover(*ready);
 }
 
 Result<Store> open_trace(const std::string& path) {
-  auto ready = ready_paths({path});
-  if (!ready) return tl::unexpected(ready.error());
-  const std::string& from = ready->front();
-  if (auto ok = check_readable(from); !ok) return tl::unexpected(ok.error());
-  const Importer* importer = guess_importer(from);
-  if (importer && std::strcmp(importer->format(), "ringscope.db") == 0) return Store::open(from);
+  auto found = find_jobs({path});
+  if (!found) return tl::unexpected(found.error());
+  const Job& job = found->jobs[0];
+  if (found->jobs.size() > 1)
+    return usage_error(fmt::format("{} holds {} jobs: name one of their traces, for example {}", path,
+                                   found->jobs.size(), job.sources[0]));
+  for (const Unused& file : found->unused) warn(file.path + " is not read: " + file.why);
+  const std::string& first = job.sources[0];
+  if (job.sources.size() == 1 && std::strcmp(guess_importer(first)->format(), "ringscope.db") == 0)
+    return Store::open(first);
   auto store = Store::create(":memory:");
   if (!store) return store;
-  if (auto imported = import_paths({from}, *store); !imported) return tl::unexpected(imported.error());
+  if (auto ok = import_job(job, *store); !ok) return tl::unexpected(ok.error());
   return store;
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tracedb/base/result.h"
-#include "tracedb/model/trace_view.h"
+#include "tracedb/import/jobs.h"
 #include "tracedb/store/store.h"
 
 namespace ringscope::cli {
@@ -14,8 +14,10 @@ namespace ringscope::cli {
 // folder is read-only) the spool itself takes the path's place. A complete database is never written to.
 Result<std::vector<std::string>> ready_paths(const std::vector<std::string>& paths);
 
-Result<TraceView> load_trace(const std::vector<std::string>& paths);
-// For SQL: a database read-only; anything else imported into memory.
+// ready_paths, then what discover() makes of them.
+Result<Discovery> find_jobs(const std::vector<std::string>& paths);
+
+// For SQL: a database read-only; anything else imported into memory. kUsage when the path holds several jobs.
 Result<Store> open_trace(const std::string& path);
 
 }  // namespace ringscope::cli

@@ -78,7 +78,7 @@ TrainHooks make_hooks(const JobConfig& config, bool quiet) {
   if (quiet) return hooks;
   hooks.on_progress = [iters = config.train_iters](const StepReport& r) {
     say(fmt::format("step {:>{}}/{}  loss {:.4f}  grad_norm {:.4f}  lr {:.2e}  {:.0f} tokens/s  peak {}", r.step + 1,
-                    std::to_string(iters).size(), iters, r.loss, r.grad_norm, r.lr, r.tokens_per_s,
+                    std::to_string(iters).size(), iters, shown(r.loss), shown(r.grad_norm), r.lr, r.tokens_per_s,
                     bytes_text(r.peak_bytes)));
   };
   return hooks;
@@ -133,10 +133,11 @@ Result<TrainFlags> read_flags(const Arguments& args, const JobConfig& config) {
   return flags;
 }
 
+// What `diagnose` says about the same recording.
 Result<Report> report_of(Recording& recording, bool quiet) {
   SlowPhase phase("diagnosing", quiet);
   auto view = load_paths({recording.source()});
-  if (!view) return tl::unexpected(view.error());
+  if (!view) return unreadable_report({recording.source()}, view.error().message);
   Report report = analyze(*view);
   if (!recording.has_database()) return report;
   auto store = Store::open_writable(recording.database());
@@ -189,6 +190,21 @@ nlohmann::ordered_json steps_json(const std::vector<StepReport>& steps) {
   return out;
 }
 
+Status finish(Recording& recording, bool quiet) {
+  SlowPhase phase("writing " + recording.database(), quiet);
+  return recording.finish();
+}
+
+// Said whatever else is silenced: who reads the result must know that it stands on less than all.
+void warn_about(const Recording& recording, const TrainResult& result) {
+  for (const std::string& loss : recording.losses()) warn(loss);
+  for (const StepReport& step : result.steps) {
+    if (std::isfinite(step.loss)) continue;
+    warn(fmt::format("the loss is no finite number since step {}", step.step + 1));
+    break;
+  }
+}
+
 void print_result(const TrainResult& result, const std::optional<Report>& report, const TrainFlags& flags) {
   if (flags.json) {
     nlohmann::ordered_json out = {
@@ -202,7 +218,7 @@ void print_result(const TrainResult& result, const std::optional<Report>& report
   std::string line = fmt::format("{} after {} step{}", outcome_word(result.end), result.steps.size(),
                                  result.steps.size() == 1 ? "" : "s");
   if (!result.steps.empty())
-    line += fmt::format(", loss {:.4f} -> {:.4f}", result.steps.front().loss, result.steps.back().loss);
+    line += fmt::format(", loss {:.4f} -> {:.4f}", shown(result.steps.front().loss), shown(result.steps.back().loss));
   if (!flags.recording.database.empty()) line += fmt::format("; trace in {}", flags.recording.database);
   print(line + "\n");
   if (report) print(to_text(*report));
@@ -246,10 +262,9 @@ Result<int> run(const Arguments& args) {
     recording->discard();
     return tl::unexpected(result.error());
   }
-  {
-    SlowPhase phase("writing " + flags->recording.database, flags->quiet);
-    if (auto ok = recording->finish(); !ok) return tl::unexpected(ok.error());
-  }
+  const Status finished = finish(*recording, flags->quiet);
+  warn_about(*recording, *result);
+  if (!finished) return tl::unexpected(finished.error());
   std::optional<Report> report;
   if (result->end == RunEnd::kStalled || (flags->diagnose && result->end == RunEnd::kCompleted)) {
     auto made = report_of(*recording, flags->quiet);
@@ -257,8 +272,12 @@ Result<int> run(const Arguments& args) {
     report = std::move(*made);
   }
   print_result(*result, report, *flags);
-  if (flags->dump)
-    if (auto ok = write_dump(*flags, *config, *result); !ok) return tl::unexpected(ok.error());
+  if (flags->dump) {
+    if (auto ok = write_dump(*flags, *config, *result); !ok) {
+      print_error(ok.error());  // behind the result, which stands
+      return exit_code(ok.error().kind);
+    }
+  }
   say_next(*flags, report, config->fault.id != FaultId::kNone);
   return code_of(result->end, report, flags->least);
 }
@@ -287,7 +306,7 @@ const Command& train_command() {
         "CONFIG is a JSON file; its keys are the flags' names with underscores. Without layout, model and config the\n"
         "small default job runs: eight ranks, tp 2 x cp 2 x dp 2. As soon as one parallel size is named, the others\n"
         "are 1. Exit codes: 0 ran to its end, 1 stalled (or findings, with --diagnose), 2 wrong usage, 3 files,\n"
-        "130 interrupted."};
+        "4 with --diagnose: undecided, or nothing found and evidence is missing; 130 interrupted."};
     for (const Option& option : config_options()) c.options.push_back(option);
     return c;
   }();

@@ -1,4 +1,4 @@
-#include <cmath>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tools/report/report.h"
@@ -52,9 +52,7 @@ Json finding_json(const Finding& f) {
   return json;
 }
 
-}  // namespace
-
-std::string to_json(const Report& report, std::string_view tool_version) {
+Json report_json(const Report& report, std::string_view tool_version) {
   Json json;
   json["schema"] = "ringscope.report/1";
   json["tool"] = {{"version", tool_version}};
@@ -72,8 +70,37 @@ std::string to_json(const Report& report, std::string_view tool_version) {
   json["import_stats"] = Json::array();
   for (const ImportStat& s : report.import_stats)
     json["import_stats"].push_back({{"name", s.name}, {"severity", s.severity}, {"count", s.count}, {"help", s.help}});
-  // Names come from traces: bytes that are not UTF-8 are replaced, never thrown about.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+  return json;
+}
+
+// Names come from traces: bytes that are not UTF-8 are replaced, never thrown about.
+std::string text_of(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace
+
+std::string to_json(const Report& report, std::string_view tool_version) {
+  return text_of(report_json(report, tool_version));
+}
+
+std::string to_json(std::span<const Report> reports, std::string_view tool_version) {
+  if (reports.size() == 1) return to_json(reports[0], tool_version);
+  Json json;
+  json["schema"] = "ringscope.report/1";
+  json["tool"] = {{"version", tool_version}};
+  json["verdict"] = name(worst_verdict(reports));
+  json["reports"] = Json::array();
+  for (const Report& report : reports) json["reports"].push_back(report_json(report, tool_version));
+  return text_of(json);
+}
+
+Verdict worst_verdict(std::span<const Report> reports) {
+  const auto any = [&](Verdict verdict) {
+    return std::any_of(reports.begin(), reports.end(), [&](const Report& r) { return r.verdict == verdict; });
+  };
+  if (any(Verdict::kFindings)) return Verdict::kFindings;
+  if (any(Verdict::kUndecided)) return Verdict::kUndecided;
+  if (any(Verdict::kUnreadable) && !any(Verdict::kIncomplete) && !any(Verdict::kClean)) return Verdict::kUnreadable;
+  return any(Verdict::kIncomplete) || any(Verdict::kUnreadable) ? Verdict::kIncomplete : Verdict::kClean;
 }
 
 }  // namespace ringscope

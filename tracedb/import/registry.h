@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tracedb/base/result.h"
+#include "tracedb/import/identity.h"
 #include "tracedb/model/trace_view.h"
 #include "tracedb/store/store.h"
 
@@ -18,25 +19,23 @@ class Importer {
   virtual const char* description() const = 0;  // one line for people
   // Looks at the content (first bytes, or what a folder holds). Never throws, never reads all of it.
   virtual bool recognises(const std::string& path) const = 0;
-  // Appends the rows of `path` to the store; several sources may follow each other.
-  virtual Result<SourceRow> import(const std::string& path, Store& store) const = 0;
+  // kData when it is of this format and cannot be read.
+  virtual Result<SourceIdentity> identify(const std::string& path) const = 0;
+  // The whole source, its links set; sources[0] describes it.
+  virtual Result<TraceView> load(const std::string& path) const = 0;
 };
 
 // All importers this version knows, in the order they are asked.
 const std::vector<const Importer*>& importers();
 
-// nullptr when no importer recognises it.
+// nullptr when no importer recognises it; only regular files and folders are looked into.
 const Importer* guess_importer(const std::string& path);
 
 // kData with the reason when the path is not there or may not be read.
 Status check_readable(const std::string& path);
 
-// Imports every path (a folder that no importer recognises is searched one level deep). kData when one is
-// missing or of no known format; the sentence lists the formats that are known. Calls store.finish().
-Result<std::vector<SourceRow>> import_paths(const std::vector<std::string>& paths, Store& store);
-
-// What `diagnose PATH...` takes: one database of ours is loaded as it is (its leftover "PATH.spool" is
-// recovered first); everything else goes through a database in memory.
+// One job, of one source or of several (jobs.h finds them, merge.h puts them together); the leftover "PATH.spool" of a database is recovered into
+// it first. kUsage when the paths hold more jobs than one.
 Result<TraceView> load_paths(const std::vector<std::string>& paths);
 
 }  // namespace ringscope

@@ -1,8 +1,13 @@
 // A whole spool folder read back: names, the common clock of a process's rings, and the rings (ring_reader.cc).
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <tuple>
 
 #include "tracedb/spool/names_format.h"
@@ -93,6 +98,7 @@ Result<ProcessNames> read_names(const std::string& path) {
   names.unringed = h.unringed.load();
   names.names_lost = h.names_lost.load();
   names.ns_per_record = h.ns_per_record.load();
+  names.last_ring = h.last_ring.load();
   size_t at = kSpoolHeaderBytes;
   while (at < m->bytes()) {
     const size_t read = read_name(base + at, m->bytes() - at, names);
@@ -103,8 +109,16 @@ Result<ProcessNames> read_names(const std::string& path) {
   return names;
 }
 
+// "ring-000007.seg" -> 7; 0 = no file of a ring.
+uint64_t ring_id_of(const std::string& name) {
+  if (name.rfind("ring-", 0) != 0) return 0;
+  return std::strtoull(name.c_str() + 5, nullptr, 10);
+}
+
 struct Listing {
   std::vector<std::string> rings, names;
+  std::set<uint64_t> ids;     // of rings that are there, or whose creation was interrupted
+  uint64_t last_segment = 0;  // highest id that has a segment file
   int unfinished = 0;
 };
 
@@ -117,6 +131,9 @@ Listing list_spool(const std::string& dir) {
     if (name.rfind("ring-", 0) == 0 && ends_with(name, ".ring")) listing.rings.push_back(it->path().string());
     if (name.rfind("process-", 0) == 0 && ends_with(name, ".names")) listing.names.push_back(it->path().string());
     listing.unfinished += ends_with(name, ".new");
+    const uint64_t id = ring_id_of(name);
+    if (ends_with(name, ".seg")) listing.last_segment = std::max(listing.last_segment, id);
+    else if (id > 0 && !ends_with(name, ".def")) listing.ids.insert(id);
   }
   std::sort(listing.rings.begin(), listing.rings.end());
   std::sort(listing.names.begin(), listing.names.end());
@@ -126,6 +143,25 @@ Listing list_spool(const std::string& dir) {
 }  // namespace
 
 namespace {
+
+// Ring ids of a folder are given out without a gap, from 1: one that is missing was a ring once.
+std::vector<std::string> absent_rings(const std::string& dir, const Listing& listing,
+                                      const std::vector<ProcessNames>& processes) {
+  constexpr uint64_t kMostIds = 1 << 24;  // as the writer; beyond it the number is damage
+  constexpr size_t kMostNamed = 4096;     // damage may claim any number of them
+  uint64_t last = listing.last_segment;
+  if (!listing.ids.empty()) last = std::max(last, *listing.ids.rbegin());
+  for (const ProcessNames& process : processes)
+    if (process.last_ring < kMostIds) last = std::max(last, process.last_ring);
+  std::vector<std::string> absent;
+  for (uint64_t id = 1; id <= std::min(last, kMostIds) && absent.size() < kMostNamed; ++id) {
+    if (listing.ids.contains(id)) continue;
+    char name[40];
+    std::snprintf(name, sizeof name, "/ring-%06u.ring", unsigned(id));
+    if (access((dir + name).c_str(), F_OK) != 0) absent.push_back(dir + name);  // a live run may have made it since
+  }
+  return absent;
+}
 
 // One time line for the rings of each process.
 void share_clocks(std::vector<RingReader>& rings) {
@@ -168,6 +204,7 @@ Result<SpoolContents> read_spool(const std::string& dir) {
     else if (is_newer(ring.error())) return tl::unexpected(ring.error());
     else contents.unreadable.push_back({path, ring.error().message});
   }
+  contents.absent = absent_rings(dir, listing, contents.processes);
   std::sort(contents.rings.begin(), contents.rings.end(), [](const RingReader& a, const RingReader& b) {
     return std::make_tuple(a.rank(), a.start_ns(), a.ring_id()) < std::make_tuple(b.rank(), b.start_ns(), b.ring_id());
   });

@@ -104,6 +104,7 @@ struct NamesHeader {
   std::atomic<uint64_t> unringed;     // groups lost by threads that could not get a ring
   std::atomic<uint64_t> names_lost;   // names that could not be written
   std::atomic<double> ns_per_record;  // what a record costs on this machine, measured when recording began
+  std::atomic<uint64_t> last_ring;    // highest ring id that the process made; 0 = a writer that did not say
 };
 
 struct Slot {
@@ -338,6 +339,7 @@ struct ProcessNames {
   uint64_t token = 0;
   int pid = 0;
   uint64_t unringed = 0, names_lost = 0;
+  uint64_t last_ring = 0;
   double ns_per_record = 0;    // 0 = not measured
   uint64_t names_damaged = 0;  // stretches of the file between whole entries that hold none
   bool torn_tail = false;
@@ -350,8 +352,9 @@ struct SpoolContents {
   struct Bad {
     std::string path, why;
   };
-  std::vector<Bad> unreadable;  // files that belong to the spool and cannot be read
-  int unfinished = 0;           // files whose creation was interrupted: they never held a record
+  std::vector<Bad> unreadable;      // files that belong to the spool and cannot be read
+  std::vector<std::string> absent;  // ring files that were made and are not there; ids in a folder leave no gap
+  int unfinished = 0;               // files whose creation was interrupted: they never held a record
 };
 
 bool is_spool(const std::string& dir);

@@ -16,6 +16,7 @@ namespace ringscope {
 
 struct Store::Impl {
   std::string path;
+  int version = kSchemaVersion;
   sqlite3* db = nullptr;
   const RowSource* rows = nullptr;  // what ringscope_rows shows now
   std::unordered_map<std::string, int64_t> strings;
@@ -28,6 +29,7 @@ Store& Store::operator=(Store&&) noexcept = default;
 Store::~Store() = default;
 
 const std::string& Store::path() const { return impl_->path; }
+int Store::version() const { return impl_->version; }
 sqlite3* Store::handle() const { return impl_->db; }
 
 namespace {
@@ -98,7 +100,7 @@ int64_t pragma_value(sqlite3* db, const char* name) {
   return s.step() ? s.integer(0) : -1;
 }
 
-Status check_version(const std::string& path, sqlite3* db) {
+Result<int> read_version(const std::string& path, sqlite3* db) {
   const int64_t application = pragma_value(db, "application_id");
   if (application < 0) return tl::unexpected(sqlite_error(path, db));
   if (application != kApplicationId) return data_error(path + ": an SQLite file, but not a ringscope database");
@@ -107,7 +109,19 @@ Status check_version(const std::string& path, sqlite3* db) {
     return data_error(path + ": schema version " + std::to_string(version) + " is newer than this version reads (" +
                       std::to_string(kSchemaVersion) + "); use a newer ringscope");
   if (version < 1) return data_error(path + ": loading was never finished; import it again");
-  return {};
+  return int(version);
+}
+
+// Brings a file of version 1 to this one. Threads were counted in `issue` then.
+Status upgrade(const std::string& path, sqlite3* db) {
+  return run_sql(path, db,
+                 std::string("BEGIN;") + kSchema_threads +
+                     "UPDATE op SET thread = issue >> 40; UPDATE sync SET thread = issue >> 40;"
+                     "INSERT INTO process SELECT process, row_number() OVER (ORDER BY min(start_ns)) - 1 FROM thread "
+                     "GROUP BY process;"
+                     "INSERT INTO comm_of SELECT p.process, c.comm, c.comm FROM process p, comm c WHERE p.number = 0;"
+                     "PRAGMA user_version=" +
+                     std::to_string(kSchemaVersion) + ";COMMIT;");
 }
 
 }  // namespace
@@ -140,6 +154,7 @@ Result<Store> Store::create(const std::string& path) {
   setup += "PRAGMA user_version=" + std::to_string(kSchemaVersion) + ";";
   setup += kSchema_tables;
   setup += kSchema_views;
+  setup += kSchema_threads;
   setup += enum_words() + "COMMIT;";
   if (auto ok = run_sql(path, db, setup); !ok) return tl::unexpected(ok.error());
   if (register_rows_module(db, &store.impl_->rows) != SQLITE_OK) return tl::unexpected(sqlite_error(path, db));
@@ -154,7 +169,9 @@ Result<Store> Store::open(const std::string& path) {
   if (sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, nullptr) != SQLITE_OK)
     return tl::unexpected(sqlite_error(path, db));
   sqlite3_busy_timeout(db, 2000);
-  if (auto ok = check_version(path, db); !ok) return tl::unexpected(ok.error());
+  auto version = read_version(path, db);
+  if (!version) return tl::unexpected(version.error());
+  store.impl_->version = *version;
   return store;
 }
 
@@ -166,7 +183,10 @@ Result<Store> Store::open_writable(const std::string& path) {
   if (sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr) != SQLITE_OK)
     return tl::unexpected(sqlite_error(path, db));
   sqlite3_busy_timeout(db, 2000);
-  if (auto ok = check_version(path, db); !ok) return tl::unexpected(ok.error());
+  auto version = read_version(path, db);
+  if (!version) return tl::unexpected(version.error());
+  if (*version < kSchemaVersion)
+    if (auto ok = upgrade(path, db); !ok) return tl::unexpected(ok.error());
   if (auto ok = run_sql(path, db, "PRAGMA cache_size=-65536;PRAGMA temp_store=MEMORY;"); !ok)
     return tl::unexpected(ok.error());
   if (register_rows_module(db, &store.impl_->rows) != SQLITE_OK) return tl::unexpected(sqlite_error(path, db));
@@ -200,6 +220,19 @@ Cell cell_of(sqlite3_stmt* s, int c) {
 }  // namespace
 
 Result<QueryResult> Store::query(const std::string& sql) const {
+  QueryResult result;
+  auto ok = query_each(
+      sql, [&](const std::vector<std::string>& columns) { result.columns = columns; },
+      [&](const std::vector<Cell>& row) {
+        result.rows.push_back(row);
+        return true;
+      });
+  if (!ok) return tl::unexpected(ok.error());
+  return result;
+}
+
+Status Store::query_each(const std::string& sql, const std::function<void(const std::vector<std::string>&)>& on_columns,
+                         const std::function<bool(const std::vector<Cell>&)>& on_row) const {
   sqlite3* db = impl_->db;
   sqlite3_stmt* statement = nullptr;
   const char* rest = nullptr;
@@ -215,16 +248,17 @@ Result<QueryResult> Store::query(const std::string& sql) const {
   if (sqlite3_column_count(statement) == 0) return usage_error("a query may only read: use one SELECT");  // VACUUM INTO
   if (std::string(rest).find_first_not_of(" \t\r\n;") != std::string::npos)
     return usage_error("a query is one statement; found more text behind it");
-  QueryResult result;
+  std::vector<std::string> names;
   const int columns = sqlite3_column_count(statement);
-  for (int c = 0; c < columns; ++c) result.columns.emplace_back(sqlite3_column_name(statement, c));
-  int step = SQLITE_DONE;
-  while ((step = sqlite3_step(statement)) == SQLITE_ROW) {
-    std::vector<Cell>& row = result.rows.emplace_back();
-    row.reserve(size_t(columns));
-    for (int c = 0; c < columns; ++c) row.push_back(cell_of(statement, c));
+  for (int c = 0; c < columns; ++c) names.emplace_back(sqlite3_column_name(statement, c));
+  int step = sqlite3_step(statement);  // what is wrong with a statement mostly shows before its first row
+  if (step == SQLITE_ROW || step == SQLITE_DONE) on_columns(names);
+  std::vector<Cell> row(static_cast<size_t>(columns));
+  for (; step == SQLITE_ROW; step = sqlite3_step(statement)) {
+    for (int c = 0; c < columns; ++c) row[size_t(c)] = cell_of(statement, c);
+    if (!on_row(row)) return {};
   }
-  if (step == SQLITE_DONE) return result;
+  if (step == SQLITE_DONE) return {};
   if (step == SQLITE_ERROR || step == SQLITE_MISMATCH) return usage_error(std::string("SQL: ") + sqlite3_errmsg(db));
   return tl::unexpected(sqlite_error(impl_->path, db));
 }

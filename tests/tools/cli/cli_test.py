@@ -1,5 +1,6 @@
 """End-to-end tests of the command line: python3 cli_test.py PROGRAM MODELS [unittest arguments]."""
 
+import gzip
 import hashlib
 import json
 import math
@@ -278,7 +279,9 @@ class Train(CliTest):
         self.assertTrue(out.startswith("interrupted after "), out)
         self.assertEqual(self.left_over(), ["a.db"])
         self.assertEqual(self.json_of("info", "a.db", "--json")["outcome"], "interrupted")
-        self.assertEqual(self.json_of("diagnose", "a.db", "--json")["findings"], [])
+        report = self.json_of("diagnose", "a.db", "--json", code=4)
+        self.assertEqual((report["verdict"], report["findings"]), ("incomplete", []))
+        self.assertIn("interrupted after step", report["missing_evidence"][0])
 
     def test_a_truncated_database_is_no_verdict(self):
         self.run_ok("train", *SMALL, "--cp", "2", "--quiet", "--trace", "a.db")
@@ -292,12 +295,6 @@ class Train(CliTest):
         with open(self.path("cut.db"), "wb") as file:
             file.write(whole[:40000] + bytes(len(whole) - 40000))
         self.assertEqual(self.call("diagnose", "cut.db").returncode, 3)
-
-    def test_two_runs_are_not_one_job(self):
-        self.run_ok("train", *SMALL, "--cp", "2", "--quiet", "--trace", "a.db")
-        self.run_ok("train", *SMALL, "--dp", "2", "--quiet", "--trace", "b.db")
-        self.refused(2, "two runs", "diagnose", "a.db", "b.db")
-        self.refused(2, "two runs", "diagnose", "a.db", "a.db")
 
     def test_a_query_writes_nothing(self):
         self.run_ok("train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db")
@@ -321,8 +318,8 @@ class Train(CliTest):
         process.wait()
         self.assertEqual(self.left_over(), ["a.db.spool"])
         report = self.call("diagnose", "a.db", "--json")
-        self.assertIn(report.returncode, (0, 4), report.stdout + report.stderr)
-        self.assertEqual([f["id"] for f in json.loads(report.stdout)["findings"] if f["id"] != "hang.undecided"], [])
+        self.assertEqual(report.returncode, 4, report.stdout + report.stderr)
+        self.assertEqual((json.loads(report.stdout)["verdict"], json.loads(report.stdout)["findings"]), ("incomplete", []))
         self.assertIn("recovered", report.stderr)
         self.assertIn("killed or still runs after step", json.loads(report.stdout)["missing_evidence"][0])
         before = digest(self.path("a.db"))
@@ -427,9 +424,278 @@ class BadInput(CliTest):
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))  # as a full disk would
         done = self.call("train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db", preexec_fn=limit)
         self.assertEqual(done.returncode, 3, done.stderr)
-        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        warning, error = done.stderr.splitlines()
+        self.assertRegex(warning, r"^warning: \d+ of \d+ records were lost: cannot create a ring")
+        self.assertTrue(error.startswith("ringscope: "), error)
         self.assertNotIn("a.db", os.listdir(self.dir))
         self.assertNotIn("a.db.tmp", os.listdir(self.dir))
+
+
+# What is not there is missing, never clean: the verdict is `incomplete`, exit 4, and its first line says what.
+class Missing(CliTest):
+    def recorded(self, *flags):
+        self.run_ok("train", *SMALL, "--cp", "2", "--quiet", "--trace", "a.db", "--keep-spool", *flags)
+
+    def incomplete(self, part, *paths):
+        text = self.run_ok("diagnose", *paths, code=4).stdout
+        first = text.splitlines()[0]
+        self.assertTrue(first.startswith("incomplete: nothing found, but this is missing: "), text)
+        self.assertIn(part, text)
+        report = self.json_of("diagnose", "--json", *paths, code=4)
+        self.assertEqual((report["verdict"], report["findings"]), ("incomplete", []))
+        self.assertTrue(any(part in missing for missing in report["missing_evidence"]), report["missing_evidence"])
+        self.assertIn(report["missing_evidence"][0], first)
+        return report
+
+    def rings(self, where):
+        query = "SELECT printf('ring-%%06d.', ring) FROM thread WHERE %s" % where
+        return [row[0] for row in self.json_of("query", "a.db", query, "--json")["rows"]]
+
+    def without(self, prefixes):
+        shutil.rmtree(self.path("less"), ignore_errors=True)
+        shutil.copytree(self.path("a.db.spool"), self.path("less"))
+        for name in os.listdir(self.path("less")):
+            if name.startswith(tuple(prefixes)):
+                os.remove(os.path.join(self.path("less"), name))
+        return "less"
+
+    def test_rings_that_are_gone(self):
+        self.recorded()
+        self.assertIn("clean", self.run_ok("diagnose", "a.db.spool").stdout)
+        rings = self.rings("1")
+        for ring in rings:
+            self.incomplete("less/" + ring, self.without([ring]))
+        self.incomplete("rank 1 on stream compute", self.without(self.rings("name = 'rank1.compute'")))
+        self.incomplete("the end of the run", self.without(self.rings("rank = -1")))
+        self.incomplete("the trace of rank 1", self.without(self.rings("rank = 1")))
+        self.incomplete("names", self.without(["process-"]))
+        self.refused(3, "not one record could be read back", "diagnose", self.without(["ring-"]))
+        last = sorted(rings)[-1]  # its absence leaves no gap in the numbers
+        self.incomplete("less/" + last, self.without([last]))
+
+    def test_damaged_rings(self):
+        self.recorded()
+        ring = self.rings("name = 'rank0.cp'")[0] + "ring"
+        self.without([])
+        os.truncate(self.path("less/" + ring), 5000)
+        self.incomplete(ring, "less")
+
+    def test_no_operations(self):
+        self.recorded()
+        database = sqlite3.connect(self.path("a.db"))
+        for table in ("op", "coll", "p2p", "access", "sync"):
+            database.execute("DELETE FROM " + table)
+        database.commit()
+        database.close()
+        self.incomplete("any operation", "a.db")
+
+    def test_files_that_are_no_traces(self):
+        self.run_ok("train", *SMALL, "--cp", "2", "--quiet", "--trace", "a.db", "--dump-attention", "0,0")
+        os.makedirs(self.path("runs/deep/er"))
+        shutil.copy(self.path("a.db"), self.path("runs/deep"))
+        shutil.copytree(self.path("a.db.attention"), self.path("runs/a.db.attention"))
+        with open(self.path("runs/verdict.json"), "w") as file:
+            file.write(self.run_ok("diagnose", "--json", "a.db").stdout)
+        self.assertIn("clean", self.run_ok("diagnose", "runs").stdout)  # what ringscope left there is known
+        self.write("runs/deep/er/notes.txt", "mine")
+        self.write("runs/empty", "")
+        os.mkfifo(self.path("runs/pipe"))
+        report = self.incomplete("runs/deep/er/notes.txt, runs/empty, runs/pipe", "runs")
+        self.assertIn(("input.unrecognised", "error", 3), [(s["name"], s["severity"], s["count"]) for s in report["import_stats"]])
+        with open(self.path("a.db"), "rb") as file, open(self.path("cut.db"), "wb") as cut:
+            cut.write(file.read(50000))
+        self.incomplete("cut.db: the file is truncated", "a.db", "cut.db")
+
+    def test_findings_stay_findings(self):
+        self.run_ok("train", *SMALL, "--fault", "rank-exit", "--quiet", "--trace", "a.db", code=1)
+        self.write("notes.txt", "mine")
+        report = self.json_of("diagnose", "--json", "a.db", "notes.txt", code=1)
+        self.assertEqual((report["verdict"], report["findings"][0]["id"]), ("findings", "hang.dead_rank"))
+        self.assertTrue(any("notes.txt" in missing for missing in report["missing_evidence"]))
+
+    def test_nothing_that_could_be_read(self):
+        os.mkdir(self.path("empty"))
+        self.refused(3, "the folder is empty", "diagnose", "empty")
+        self.write("empty/notes.txt", "mine")
+        self.refused(3, "empty/notes.txt", "diagnose", "empty")
+        self.refused(3, "nowhere: no such file", "diagnose", "nowhere", "empty")
+        self.refused(2, "stdin is not in this version", "diagnose", "-")
+        self.refused(2, "a path is empty", "diagnose", "")
+        with gzip.open(self.path("a.db.gz"), "wb") as file:
+            file.write(b"x")
+        self.refused(3, "an archive, unpack it first", "diagnose", "a.db.gz")
+        os.mkfifo(self.path("pipe"))
+        self.refused(3, "pipe", "diagnose", "pipe")
+        report = self.json_of("diagnose", "--json", "empty", code=3)
+        self.assertEqual((report["schema"], report["verdict"]), ("ringscope.report/1", "unreadable"))
+
+    # The same recording gives the same verdict, whoever asks.
+    def test_train_and_diagnose_agree_on_a_recording_that_lost_everything(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))  # as a full disk would
+        done = self.call("train", *SMALL, "--cp", "2", "--quiet", "--diagnose", "--json", preexec_fn=limit)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertEqual(json.loads(done.stdout)["report"]["verdict"], "unreadable")
+        self.assertRegex(done.stderr, r"warning: \d+ of \d+ records were lost")
+        done = self.call("train", *SMALL, "--cp", "2", "--quiet", "--diagnose", preexec_fn=limit)
+        self.assertIn("unreadable: not one record", done.stdout)
+
+    def test_a_ring_that_goes_while_the_run_records(self):
+        process = self.long_run("--trace", "a.db")
+        os.remove(self.path("a.db.spool/ring-000002.ring"))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+        self.assertRegex(err, r"warning: 1 ring files? .* not in the folder any more")
+        self.incomplete("ring-000002.ring", "a.db")
+
+    def test_a_read_only_trace(self):
+        self.recorded()
+        for name in ("a.db", "a.db.spool"):
+            os.chmod(self.path(name), 0o555 if name.endswith("spool") else 0o444)
+        os.chmod(self.dir, 0o555)
+        try:
+            self.assertIn("clean", self.run_ok("diagnose", "a.db").stdout)
+            self.assertIn("clean", self.run_ok("diagnose", "a.db.spool").stdout)
+        finally:
+            for name in (self.dir, self.path("a.db"), self.path("a.db.spool")):
+                os.chmod(name, 0o755)
+
+    def test_a_loss_that_is_no_number_is_shown_and_said(self):
+        done = self.run_ok("train", *SMALL, "--cp", "2", "--lr-warmup-iters", "0", "--clip-grad", "0", "--lr", "1e20",
+                           "--min-lr", "1e20", "--trace", "a.db")
+        self.assertIn("loss nan", done.stderr)
+        self.assertNotIn("-nan", done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"warning: the loss is no finite number since step \d")
+
+
+class Several(CliTest):
+    def test_two_runs_give_two_reports(self):
+        self.run_ok("train", *SMALL, "--cp", "2", "--quiet", "--trace", "a.db")
+        self.run_ok("train", *SMALL, "--fault", "rank-exit", "--quiet", "--trace", "b.db", code=1)
+        os.mkdir(self.path("runs"))
+        for name in ("a.db", "b.db"):
+            shutil.copy(self.path(name), self.path("runs"))
+        for paths, prefix in ((["b.db", "a.db"], ""), (["runs"], "runs/")):
+            text = self.run_ok("diagnose", *paths, code=1).stdout
+            self.assertTrue(text.startswith("== %sa.db\nclean: nothing found\n\n== %sb.db\n1 finding\n" % (prefix, prefix)), text)
+            document = self.json_of("diagnose", "--json", *paths, code=1)
+            self.assertEqual((document["schema"], document["verdict"]), ("ringscope.report/1", "findings"))
+            self.assertEqual([r["verdict"] for r in document["reports"]], ["clean", "findings"])
+            self.assertEqual([r["sources"][0]["path"] for r in document["reports"]], [prefix + "a.db", prefix + "b.db"])
+        self.refused(2, "holds 2 jobs", "info", "runs")
+        self.refused(2, "holds 2 jobs", "query", "runs", "SELECT 1")
+
+    def test_the_worst_verdict_decides(self):
+        self.run_ok("train", *SMALL, "--cp", "2", "--quiet", "--trace", "a.db")
+        self.run_ok("train", *SMALL, "--cp", "2", "--quiet", "--trace", "b.db")
+        self.assertEqual(self.json_of("diagnose", "--json", "a.db", "b.db")["verdict"], "clean")
+        self.write("notes.txt", "mine")
+        self.assertEqual(self.json_of("diagnose", "--json", "a.db", "b.db", "notes.txt", code=4)["verdict"], "incomplete")
+
+    def test_one_run_named_twice_is_read_once(self):
+        self.run_ok("train", *SMALL, "--cp", "2", "--quiet", "--trace", "a.db", "--keep-spool")
+        os.symlink("a.db", self.path("link.db"))
+        shutil.copy(self.path("a.db"), self.path("copy.db"))
+        for paths in (["a.db", "a.db"], ["a.db", "./a.db", "link.db"], ["a.db", "a.db.spool"], ["a.db.spool", "a.db"], ["copy.db", "a.db"]):
+            report = self.json_of("diagnose", "--json", *paths)
+            self.assertEqual((report["verdict"], len(report["sources"])), ("clean", 1), paths)
+
+    # The spool of a killed run is worth more than the database that an earlier look at it left.
+    def test_the_form_that_holds_more_is_read(self):
+        process = self.long_run("--trace", "a.db")
+        process.kill()
+        process.wait()
+        self.run_ok("diagnose", "a.db", code=4)
+        os.rename(self.path("a.db"), self.path("b.db"))
+        database = sqlite3.connect(self.path("b.db"))
+        database.execute("UPDATE source SET rows = rows - 1")
+        database.commit()
+        database.close()
+        report = self.json_of("diagnose", "--json", "b.db", "a.db.spool", code=4)
+        self.assertEqual([s["path"] for s in report["sources"]], ["a.db.spool"])
+
+
+class Query(CliTest):
+    MANY = ("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d) "
+            "SELECT i, i * 0.5 AS half, 'a row of text' AS text FROM n")
+
+    def setUp(self):
+        super().setUp()
+        self.run_ok("train", *SMALL, "--tp", "1", "--quiet", "--trace", "a.db")
+
+    def start(self, rows, *flags, **options):
+        return subprocess.Popen([PROGRAM, "query", "a.db", self.MANY % rows, *flags], cwd=self.dir, env=self.env,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+    # Bytes of output and the most memory that they took (kB).
+    def peak(self, rows, *flags):
+        process = self.start(rows, *flags)
+        size = 0
+        while block := process.stdout.read(1 << 20):
+            size += len(block)
+        process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        self.assertEqual(status, 0)
+        process.returncode = 0
+        process.stdout.close(), process.stderr.close()
+        return size, usage.ru_maxrss
+
+    def test_rows_are_passed_on_as_they_come(self):
+        for flags in ([], ["--json"]):
+            _, few = self.peak(2000, *flags)
+            size, many = self.peak(400000, *flags)
+            self.assertGreater(size, 10 << 20)
+            self.assertLess(many - few, 4 << 10, "%d bytes of output took %d kB" % (size, many - few))
+
+    def test_a_reader_that_has_enough(self):
+        for flags in ([], ["--json"]):
+            for ignored in (False, True):  # SIGPIPE: shells leave it, some supervisors ignore it
+                process = self.start(1000000000, *flags, restore_signals=not ignored)
+                process.stdout.readline()
+                process.stdout.close()
+                self.assertEqual(process.stderr.read(), b"")
+                process.stderr.close()
+                self.assertEqual(process.wait(timeout=PATIENCE), 0 if ignored else -signal.SIGPIPE)
+
+    def test_ctrl_c_stops_it(self):
+        process = self.start(1000000000)
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=PATIENCE), -signal.SIGINT)  # 130 in a shell
+        process.stdout.close(), process.stderr.close()
+
+    def test_a_wide_cell_behind_the_first_rows(self):
+        sql = self.MANY % 1500 + " UNION ALL SELECT 1501, NULL, '%s'" % ("wide " * 20)
+        lines = self.run_ok("query", "a.db", sql).stdout.splitlines()
+        self.assertEqual(len(lines), 1502)
+        self.assertEqual(lines[0].split(), ["i", "half", "text"])
+        self.assertEqual(lines[1500].split(), ["1500", "750", "a", "row", "of", "text"])
+        self.assertTrue(lines[1501].endswith("wide"))
+        rows = self.json_of("query", "a.db", sql, "--json")["rows"]
+        self.assertEqual((len(rows), rows[0], rows[1500][:2]), (1501, [1, 0.5, "a row of text"], [1501, None]))
+
+    def test_an_error_behind_the_first_rows(self):
+        sql = "SELECT 1 UNION ALL SELECT abs(-9223372036854775807 - 1)"
+        done = self.call("query", "a.db", sql, "--json")
+        self.assertEqual(done.returncode, 2)
+        document = json.loads(done.stdout)
+        self.assertEqual((document["rows"], document["error"]["kind"]), ([[1]], "usage"))
+        self.assertIn("integer overflow", done.stderr)
+        self.assertEqual(self.json_of("query", "a.db", "SELECT 1 WHERE 0", "--json")["rows"], [])
+
+
+class Errors(CliTest):
+    def test_every_verb_answers_in_json(self):
+        self.write("notes.txt", "mine")
+        for code, kind, args in ((2, "usage", ["train", "--nope"]), (2, "usage", ["frobnicate"]), (2, "usage", ["query", "x"]),
+                                 (3, "data", ["info", "nowhere"]), (3, "data", ["query", "notes.txt", "SELECT 1"]),
+                                 (2, "usage", ["diagnose"]), (2, "usage", ["playbook", "hang.nothing"]),
+                                 (3, "data", ["eval", "--checkpoint", "nowhere", "--tokens", "x", "-o", "y"])):
+            done = self.call(*args, "--json")
+            self.assertEqual(done.returncode, code, args)
+            document = json.loads(done.stdout)
+            self.assertEqual((document["schema"], document["error"]["kind"]), ("ringscope.error/1", kind))
+            self.assertEqual(set(document["error"]), {"kind", "message", "hint"})
+            self.assertIn("ringscope: " + document["error"]["message"], done.stderr)
 
 
 class Eval(CliTest):
