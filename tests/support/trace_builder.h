@@ -70,7 +70,7 @@ class TraceBuilder {
     return it->second;
   }
   uint64_t buffer(int rank, const std::string& name, uint64_t bytes) {
-    view_.buffers.push_back({view_.buffers.size() + 1, rank, bytes, MemCategory::kKvRing, name});
+    view_.buffers.push_back({view_.buffers.size() + 1, rank, bytes, MemCategory::kKvRing, text(name)});
     return view_.buffers.back().buffer;
   }
 

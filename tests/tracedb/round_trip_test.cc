@@ -293,7 +293,7 @@ void expect_order(const TraceView& v) {
   ASSERT_EQ(v.buffers.size(), 2u);
   EXPECT_EQ(v.buffers[1].buffer, 101u);
   EXPECT_EQ(v.buffers[1].category, MemCategory::kKvRing);
-  EXPECT_EQ(v.buffers[1].name, "ring.kv");
+  EXPECT_EQ(v.text(v.buffers[1].name), "ring.kv");
   ASSERT_EQ(v.ring_plans.size(), 2u);
   EXPECT_EQ(v.ring_plans[0].comm, 7u);
   EXPECT_EQ(v.ring_plans[0].expected_steps, 2u);

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "tracedb/import/merge.h"
 #include "tracedb/import/registry.h"
 #include "tracedb/spool/spool.h"
 
@@ -236,21 +237,6 @@ void add_leftovers(const Discovery& found, TraceView& view) {
     view.import_stats.push_back({"input.same_recording", "info", 1, path + " holds nothing more: it was left out"});
 }
 
-Result<TraceView> load_sources(const Job& job) {
-  const std::string& first = job.sources[0];
-  if (job.sources.size() == 1 && std::strcmp(guess_importer(first)->format(), "ringscope.db") == 0) {
-    auto store = Store::open(first);
-    if (!store) return tl::unexpected(store.error());
-    auto view = load_view(*store);
-    if (view && view->sources.size() == 1) view->sources[0].path = first;
-    return view;
-  }
-  auto store = Store::create(":memory:");
-  if (!store) return tl::unexpected(store.error());
-  if (auto ok = import_job(job, *store); !ok) return tl::unexpected(ok.error());
-  return load_view(*store);
-}
-
 }  // namespace
 
 Result<Discovery> discover(const std::vector<std::string>& paths) {
@@ -281,21 +267,16 @@ Result<Discovery> discover(const std::vector<std::string>& paths) {
   return found;
 }
 
-Result<std::vector<SourceRow>> import_job(const Job& job, Store& store) {
-  std::vector<SourceRow> sources;
-  for (const std::string& path : job.sources) {
-    auto source = guess_importer(path)->import(path, store);
-    if (!source) return tl::unexpected(source.error());
-    sources.push_back(std::move(*source));
-  }
-  if (auto ok = store.finish(); !ok) return tl::unexpected(ok.error());
-  return sources;
-}
-
 Result<TraceView> load_job(const Discovery& found, size_t job) {
-  auto view = load_sources(found.jobs[job]);
-  if (view) add_leftovers(found, *view);
-  return view;
+  std::vector<TraceView> views;
+  for (const std::string& source : found.jobs[job].sources) {
+    auto view = guess_importer(source)->load(source);
+    if (!view) return view;
+    views.push_back(std::move(*view));
+  }
+  TraceView whole = merge_views(std::move(views));
+  add_leftovers(found, whole);
+  return whole;
 }
 
 }  // namespace ringscope

@@ -10,7 +10,6 @@
 
 #include "tracedb/base/result.h"
 #include "tracedb/model/trace_view.h"
-#include "tracedb/store/store.h"
 
 namespace ringscope {
 
@@ -37,8 +36,5 @@ Result<Discovery> discover(const std::vector<std::string>& paths);
 // One job as a view. What discover() left over is in its import_stats, because it may belong to any job:
 // input.unrecognised and input.unreadable (error), input.same_recording (info).
 Result<TraceView> load_job(const Discovery& found, size_t job);
-
-// Appends every source of one job to a store and calls store.finish().
-Result<std::vector<SourceRow>> import_job(const Job& job, Store& store);
 
 }  // namespace ringscope

@@ -8,7 +8,6 @@
 #include "tracedb/base/result.h"
 #include "tracedb/import/identity.h"
 #include "tracedb/model/trace_view.h"
-#include "tracedb/store/store.h"
 
 namespace ringscope {
 
@@ -21,8 +20,8 @@ class Importer {
   virtual bool recognises(const std::string& path) const = 0;
   // kData when it is of this format and cannot be read.
   virtual Result<SourceIdentity> identify(const std::string& path) const = 0;
-  // Appends the rows of `path` to the store; several sources may follow each other.
-  virtual Result<SourceRow> import(const std::string& path, Store& store) const = 0;
+  // The whole source, its links set; sources[0] describes it.
+  virtual Result<TraceView> load(const std::string& path) const = 0;
 };
 
 // All importers this version knows, in the order they are asked.

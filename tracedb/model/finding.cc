@@ -22,8 +22,15 @@ const char* name(Verdict verdict) {
   return "unknown";
 }
 
-Evidence cite(const TraceView&, std::string_view table, size_t index, std::string text) {
-  return {0, std::string(table), int64_t(index) + 1, std::move(text)};
+Evidence cite(const TraceView& view, std::string_view table, size_t index, std::string text) {
+  Evidence evidence{0, std::string(table), int64_t(index) + 1, std::move(text)};
+  for (size_t t = 0; t < size_t(TableId::kCount); ++t) {
+    if (table != name(TableId(t))) continue;
+    const RowRun run = run_of(view.origins[t], index);
+    evidence.source = run.source;
+    evidence.row = run.first_id + int64_t(index - run.first);
+  }
+  return evidence;
 }
 
 }  // namespace ringscope

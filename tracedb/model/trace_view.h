@@ -5,9 +5,13 @@
 // (rank, issue). Issue is a rank's time order over its host threads; it is program order only between rows of one
 // thread: between threads, only events and matched operations order. Times are ns on one time line, 0 = unknown.
 // A row is cited in evidence by the id that a person can query in its source: cite(), finding.h.
+//
+// A struct is what its SQL table holds (tracedb/store/columns.h says under which names and with which NULLs), and links
+// to rows of other tables that load_view() and merge_views() set; importers leave those alone.
 // Views are built once and then shared read-only between threads.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -21,12 +25,15 @@
 namespace ringscope {
 
 inline constexpr uint32_t kNoRow = 0xFFFFFFFF;
+inline constexpr uint32_t kAnyStream = 0xFFFFFFFF;  // of all that used the buffer
 
 struct RankRow {
   int32_t rank = 0;
   int32_t tp = 0, cp = 0, dp = 0, pp = 0;  // coordinates
   int64_t pid = 0;
   std::string host;
+  int32_t world = 0;
+  int32_t tp_size = 0, cp_size = 0, dp_size = 0, pp_size = 0;
 };
 
 struct RankExitRow {
@@ -51,14 +58,14 @@ struct CommRow {
 };
 
 struct OpRow {
-  uint64_t op = 0;
+  uint64_t op = 0;  // unique in the job
   int32_t rank = 0;
   uint32_t stream = 0;
   uint32_t name = 0;  // into TraceView::strings
   OpKind kind = OpKind::kKernel;
   OpState state = OpState::kScheduled;
-  uint32_t coll = kNoRow;  // row in colls
-  uint32_t p2p = kNoRow;   // row in p2ps
+  uint32_t coll = kNoRow;  // link: row in colls
+  uint32_t p2p = kNoRow;   // link: row in p2ps
   uint64_t issue = 0;      // order within the rank, shared with syncs: see TraceView
   uint64_t group = 0;      // op id of the first op of the group call, 0 = none
   Where where;
@@ -68,7 +75,7 @@ struct OpRow {
 };
 
 struct CollRow {
-  uint32_t op = kNoRow;  // row in ops
+  uint32_t op = kNoRow;  // link: row in ops
   uint32_t comm = 0;
   CollFunc func = CollFunc::kUnknown;
   DType dtype = DType::kNone;
@@ -76,10 +83,12 @@ struct CollRow {
   int32_t root = -1;
   uint64_t seq = 0;
   uint64_t count = 0;
+  int32_t rank = 0;
+  uint64_t issue = 0, op_id = 0;
 };
 
 struct P2pRow {
-  uint32_t op = kNoRow;  // row in ops
+  uint32_t op = kNoRow;  // link: row in ops
   uint32_t comm = 0;
   int32_t peer = 0;  // group rank
   Direction direction = Direction::kSend;
@@ -87,13 +96,17 @@ struct P2pRow {
   uint64_t seq = 0;  // among (comm, src, dst), from 0
   uint64_t bytes = 0;
   uint64_t count = 0;
+  int32_t rank = 0;
+  uint64_t issue = 0, op_id = 0;
 };
 
 struct AccessRow {       // sorted by op row
-  uint32_t op = kNoRow;  // row in ops
+  uint32_t op = kNoRow;  // link: row in ops
   uint64_t buffer = 0;
   uint64_t begin = 0, end = 0;
   AccessMode mode = AccessMode::kRead;
+  int32_t rank = 0;
+  uint64_t issue = 0, op_id = 0;
 };
 
 struct SyncRow {
@@ -106,6 +119,7 @@ struct SyncRow {
   Where where;
   uint32_t name = 0;
   uint16_t thread = 0;  // host thread of the rank that made the call
+  int64_t time_ns = 0;
 };
 
 struct BufferRow {
@@ -113,7 +127,11 @@ struct BufferRow {
   int32_t rank = 0;
   uint64_t bytes = 0;
   MemCategory category = MemCategory::kActivation;
-  std::string name;
+  uint32_t name = 0;             // into TraceView::strings
+  uint64_t issue = 0, base = 0;  // base: address, for people only
+  int64_t alloc_ns = 0, free_ns = 0;
+  uint32_t free_stream = kAnyStream;  // whose order the free follows
+  Where where;
 };
 
 struct RingPlanRow {
@@ -121,6 +139,7 @@ struct RingPlanRow {
   uint32_t comm = 0;
   Where where;
   uint32_t expected_steps = 0, run_steps = 0;
+  uint64_t issue = 0;
 };
 
 struct PositionRunRow {
@@ -132,6 +151,7 @@ struct PositionRunRow {
   uint32_t document = 0;  // 0xFFFFFFFF = padding
   uint32_t sample = 0;
   float rope_base = 0;
+  uint64_t issue = 0;
 };
 
 struct SoftmaxRow {
@@ -144,6 +164,7 @@ struct SoftmaxRow {
   SoftmaxMethod method = SoftmaxMethod::kLseMerge;
   int32_t parts = 0;
   double m_own = 0, lse_own = 0, m_used = 0, sum_used = 0, lse_result = 0;
+  uint64_t issue = 0;
 };
 
 struct SoftmaxStatRow {  // all rows and heads of one attention call on this rank
@@ -155,6 +176,7 @@ struct SoftmaxStatRow {  // all rows and heads of one attention call on this ran
   SoftmaxMethod method = SoftmaxMethod::kLseMerge;
   int32_t parts = 0;
   double lse_min = 0, lse_max = 0, lse_mean = 0;  // over the finite ones; NaN = there are none
+  uint64_t issue = 0;
 };
 
 struct TensorStatRow {  // one parameter of a rank after an optimizer step
@@ -167,6 +189,7 @@ struct TensorStatRow {  // one parameter of a rank after an optimizer step
   uint64_t checksum = 0;  // ranks with equal step, name, role and part must agree
   double norm = 0;        // Euclidean
   uint64_t bad = 0;       // elements that are NaN or infinite
+  uint64_t issue = 0;
 };
 
 struct MemorySampleRow {
@@ -174,6 +197,8 @@ struct MemorySampleRow {
   Where where;
   MemCategory category = MemCategory::kActivation;
   uint64_t bytes = 0, peak_bytes = 0;
+  uint64_t issue = 0;
+  int64_t time_ns = 0;
 };
 
 struct TrainStepRow {
@@ -185,6 +210,7 @@ struct TrainStepRow {
   uint64_t tokens = 0;
   double seconds = 0, grad_norm = 0, lr = 0;
   uint64_t peak_bytes = 0;
+  uint64_t issue = 0;
 };
 
 // A loss bars every finding that rests on something being absent on that rank within its time range.
@@ -208,6 +234,36 @@ struct SourceRow {
   int64_t rows = 0, lost = 0;
 };
 
+// Tables whose rows can be cited.
+enum class TableId : uint8_t {
+  kRankExit,
+  kOp,
+  kColl,
+  kP2p,
+  kAccess,
+  kSync,
+  kBuffer,
+  kRingPlan,
+  kPositionRun,
+  kSoftmaxRow,
+  kSoftmaxStat,
+  kTensorStat,
+  kMemorySample,
+  kTrainStep,
+  kCount
+};
+const char* name(TableId);  // "op", "coll", ...
+
+// Rows [first, the next run's first) of a table came from one source, where their ids count on from first_id.
+struct RowRun {
+  uint32_t first = 0;
+  int32_t source = 0;  // index into TraceView::sources
+  int64_t first_id = 1;
+};
+
+// The run that holds row `row`; without one, the rows of source 0 from id 1.
+RowRun run_of(const std::vector<RowRun>& runs, size_t row);
+
 struct TraceView {
   std::vector<SourceRow> sources;
   std::vector<RankRow> ranks;  // sorted by rank
@@ -229,8 +285,9 @@ struct TraceView {
   std::vector<TrainStepRow> train_steps;
   std::vector<LostRow> lost;
   std::vector<ImportStat> import_stats;
-  std::vector<std::string> strings;                   // [0] = ""
-  std::unordered_map<std::string, std::string> meta;  // "world_size", "cp_layout", "outcome", ...
+  std::array<std::vector<RowRun>, size_t(TableId::kCount)> origins;  // empty = source 0, ids from 1
+  std::vector<std::string> strings;                                  // [0] = ""
+  std::unordered_map<std::string, std::string> meta;                 // "world_size", "cp_layout", "outcome", ...
 
   std::string_view text(uint32_t id) const {
     return id < strings.size() ? std::string_view(strings[id]) : std::string_view();

@@ -5,4 +5,5 @@ namespace ringscope {
 extern const char* const kSchema_tables;
 extern const char* const kSchema_views;
 extern const char* const kSchema_indexes;
+extern const char* const kSchema_threads;  // version 2
 }  // namespace ringscope

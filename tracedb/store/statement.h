@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "tracedb/base/result.h"
-#include "tracedb/model/where.h"
 
 namespace ringscope {
 
@@ -43,25 +42,14 @@ class Statement {
   }
 
   bool null(int c) const { return sqlite3_column_type(statement_, c) == SQLITE_NULL; }
-  int64_t integer(int c, int64_t otherwise = 0) const {
-    return null(c) ? otherwise : sqlite3_column_int64(statement_, c);
-  }
+  int64_t integer(int c) const { return sqlite3_column_int64(statement_, c); }  // NULL reads as 0
+  int64_t integer(int c, int64_t otherwise) const { return null(c) ? otherwise : sqlite3_column_int64(statement_, c); }
   double real(int c) const {  // NULL reads as NaN: SQLite stores NaN as NULL
     return null(c) ? std::numeric_limits<double>::quiet_NaN() : sqlite3_column_double(statement_, c);
   }
   std::string text(int c) const {
     const auto* t = reinterpret_cast<const char*>(sqlite3_column_text(statement_, c));
     return t ? std::string(t, size_t(sqlite3_column_bytes(statement_, c))) : std::string();
-  }
-  // Five columns from c: step, layer, microbatch, ring_step, pass.
-  Where where(int c) const {
-    Where w;
-    w.step = int32_t(integer(c, -1));
-    w.layer = int16_t(integer(c + 1, -1));
-    w.microbatch = int16_t(integer(c + 2, -1));
-    w.ring_step = int16_t(integer(c + 3, -1));
-    w.pass = Pass(integer(c + 4, int64_t(Pass::kNone)));
-    return w;
   }
   sqlite3_stmt* raw() { return statement_; }
 

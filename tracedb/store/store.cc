@@ -16,6 +16,7 @@ namespace ringscope {
 
 struct Store::Impl {
   std::string path;
+  int version = kSchemaVersion;
   sqlite3* db = nullptr;
   const RowSource* rows = nullptr;  // what ringscope_rows shows now
   std::unordered_map<std::string, int64_t> strings;
@@ -28,6 +29,7 @@ Store& Store::operator=(Store&&) noexcept = default;
 Store::~Store() = default;
 
 const std::string& Store::path() const { return impl_->path; }
+int Store::version() const { return impl_->version; }
 sqlite3* Store::handle() const { return impl_->db; }
 
 namespace {
@@ -98,7 +100,7 @@ int64_t pragma_value(sqlite3* db, const char* name) {
   return s.step() ? s.integer(0) : -1;
 }
 
-Status check_version(const std::string& path, sqlite3* db) {
+Result<int> read_version(const std::string& path, sqlite3* db) {
   const int64_t application = pragma_value(db, "application_id");
   if (application < 0) return tl::unexpected(sqlite_error(path, db));
   if (application != kApplicationId) return data_error(path + ": an SQLite file, but not a ringscope database");
@@ -107,7 +109,19 @@ Status check_version(const std::string& path, sqlite3* db) {
     return data_error(path + ": schema version " + std::to_string(version) + " is newer than this version reads (" +
                       std::to_string(kSchemaVersion) + "); use a newer ringscope");
   if (version < 1) return data_error(path + ": loading was never finished; import it again");
-  return {};
+  return int(version);
+}
+
+// Brings a file of version 1 to this one. Threads were counted in `issue` then.
+Status upgrade(const std::string& path, sqlite3* db) {
+  return run_sql(path, db,
+                 std::string("BEGIN;") + kSchema_threads +
+                     "UPDATE op SET thread = issue >> 40; UPDATE sync SET thread = issue >> 40;"
+                     "INSERT INTO process SELECT process, row_number() OVER (ORDER BY min(start_ns)) - 1 FROM thread "
+                     "GROUP BY process;"
+                     "INSERT INTO comm_of SELECT p.process, c.comm, c.comm FROM process p, comm c WHERE p.number = 0;"
+                     "PRAGMA user_version=" +
+                     std::to_string(kSchemaVersion) + ";COMMIT;");
 }
 
 }  // namespace
@@ -140,6 +154,7 @@ Result<Store> Store::create(const std::string& path) {
   setup += "PRAGMA user_version=" + std::to_string(kSchemaVersion) + ";";
   setup += kSchema_tables;
   setup += kSchema_views;
+  setup += kSchema_threads;
   setup += enum_words() + "COMMIT;";
   if (auto ok = run_sql(path, db, setup); !ok) return tl::unexpected(ok.error());
   if (register_rows_module(db, &store.impl_->rows) != SQLITE_OK) return tl::unexpected(sqlite_error(path, db));
@@ -154,7 +169,9 @@ Result<Store> Store::open(const std::string& path) {
   if (sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, nullptr) != SQLITE_OK)
     return tl::unexpected(sqlite_error(path, db));
   sqlite3_busy_timeout(db, 2000);
-  if (auto ok = check_version(path, db); !ok) return tl::unexpected(ok.error());
+  auto version = read_version(path, db);
+  if (!version) return tl::unexpected(version.error());
+  store.impl_->version = *version;
   return store;
 }
 
@@ -166,7 +183,10 @@ Result<Store> Store::open_writable(const std::string& path) {
   if (sqlite3_open_v2(path.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr) != SQLITE_OK)
     return tl::unexpected(sqlite_error(path, db));
   sqlite3_busy_timeout(db, 2000);
-  if (auto ok = check_version(path, db); !ok) return tl::unexpected(ok.error());
+  auto version = read_version(path, db);
+  if (!version) return tl::unexpected(version.error());
+  if (*version < kSchemaVersion)
+    if (auto ok = upgrade(path, db); !ok) return tl::unexpected(ok.error());
   if (auto ok = run_sql(path, db, "PRAGMA cache_size=-65536;PRAGMA temp_store=MEMORY;"); !ok)
     return tl::unexpected(ok.error());
   if (register_rows_module(db, &store.impl_->rows) != SQLITE_OK) return tl::unexpected(sqlite_error(path, db));

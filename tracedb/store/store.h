@@ -25,7 +25,7 @@ struct sqlite3;
 
 namespace ringscope {
 
-inline constexpr int kSchemaVersion = 1;           // PRAGMA user_version
+inline constexpr int kSchemaVersion = 2;           // PRAGMA user_version; older ones are read
 inline constexpr int kApplicationId = 0x52536370;  // "RScp", PRAGMA application_id
 
 using Cell = std::variant<std::monostate, int64_t, double, std::string>;  // NULL, INTEGER, REAL, TEXT or BLOB
@@ -60,7 +60,7 @@ class Store {
   static Result<Store> create(const std::string& path);
   // Read-only; works in a read-only folder.
   static Result<Store> open(const std::string& path);
-  // Read and write of a finished file (save_report). Also resumes loading.
+  // Read and write of a finished file (save_report). Also resumes loading. Brings an older file to this version.
   static Result<Store> open_writable(const std::string& path);
 
   Store(Store&&) noexcept;
@@ -68,6 +68,7 @@ class Store {
   ~Store();  // closes; without finish() the file stays as it was last committed
 
   const std::string& path() const;
+  int version() const;  // of the schema in the file
 
   // One statement that only reads; anything else is kUsage.
   Result<QueryResult> query(const std::string& sql) const;

@@ -294,9 +294,9 @@ Finding race_finding(const TraceIndex& index, Hazard hazard, const Tally& tally)
   if (comm) f.group = group_ref(*comm);
 
   const BufferRow* buffer = index.buffer(pair.buffer);
-  const std::string memory = "bytes " + std::to_string(pair.begin) + "-" + std::to_string(pair.end - 1) +
-                             " of buffer " +
-                             (buffer && !buffer->name.empty() ? "'" + buffer->name + "'" : std::to_string(pair.buffer));
+  const std::string memory =
+      "bytes " + std::to_string(pair.begin) + "-" + std::to_string(pair.end - 1) + " of buffer " +
+      (buffer && buffer->name ? "'" + std::string(view.text(buffer->name)) + "'" : std::to_string(pair.buffer));
   const std::string edge = "record an event on " + index.stream_name(first.stream) + " after " +
                            std::string(view.text(first.name)) + ", wait for it on " + index.stream_name(second.stream) +
                            " before " + std::string(view.text(second.name));

@@ -1,6 +1,10 @@
-// Two passes over the rings. The first collects the start and end marks of operations (the workers' rings) and the
-// frees of buffers, the second turns everything else into rows in (rank, issue) order and joins them. Transactions of
-// about 64k rows; each carries the drain_state of the rings it covers, so a second import continues behind it.
+// Two passes over the rings. The first collects the start and end marks of operations (the workers' rings), the frees of
+// buffers and the communicators of each process; the second turns everything else into rows and joins them. Transactions
+// of about 64k rows; each carries the drain_state of the rings it covers, so a second import continues behind it.
+//
+// Ids of a folder of several processes: ring ids, and with them operations, are unique in the folder. Streams, buffers,
+// events and keys get the process's number into their upper 16 bits (0 for the first: its ids stay as they are), and
+// communicators are identified by who their members are (CommIdentity).
 #include "tracedb/import/spool/spool_import.h"
 
 #include <algorithm>
@@ -10,6 +14,7 @@
 #include <unordered_map>
 
 #include "tracedb/import/spool/spool_tables.h"
+#include "tracedb/model/comm_identity.h"
 #include "tracedb/spool/spool.h"
 
 namespace ringscope {
@@ -17,6 +22,7 @@ namespace {
 
 constexpr int64_t kRowsPerTransaction = 64 * 1024;
 // A larger sequence number is a damaged record: every operation of a ring wrote a record, or lost one.
+constexpr int64_t kMostMembers = 1 << 20;                    // of a communicator; more is damage
 constexpr uint64_t kMostOpsWithoutRing = uint64_t(1) << 20;  // of threads that got no ring
 
 struct Mark {
@@ -27,7 +33,7 @@ struct Mark {
 
 struct Free {
   int64_t ns = 0;
-  uint16_t stream = 0;
+  uint32_t stream = kAnyStream;
   bool joined = false;
 };
 
@@ -46,8 +52,10 @@ class SpoolImport {
 
   Result<SourceRow> run() {
     Status ok = read_drain_state();
+    if (ok) ok = number_processes();
     if (ok) collect_marks();
     if (ok) ok = store_.begin();
+    if (ok) ok = identify_communicators();
     for (const RingReader& ring : contents_.rings) {
       if (!ok) break;
       ok = read_ring(ring);
@@ -79,6 +87,146 @@ class SpoolImport {
     return {};
   }
 
+  struct Place {  // of a row: what nearly every table starts with
+    int32_t rank;
+    uint64_t issue;
+    uint16_t thread;
+  };
+  struct Communicator {  // as one process told it
+    CommRow row;
+    uint64_t creation = UINT64_MAX;              // the earliest of its ranks'
+    std::map<uint32_t, uint64_t> creation_of{};  // by group rank
+  };
+
+  // Known processes keep their numbers, new ones get the next.
+  Status number_processes() {
+    auto rows = store_.query("SELECT process, number FROM process");
+    if (!rows) return tl::unexpected(rows.error());
+    uint16_t next = 0;
+    for (const auto& row : rows->rows) {
+      const auto number = uint16_t(std::get<int64_t>(row[1]));
+      numbers_[std::strtoull(std::get<std::string>(row[0]).c_str(), nullptr, 16)] = number;
+      next = std::max<uint16_t>(next, uint16_t(number + 1));
+    }
+    for (const RingReader& ring : contents_.rings) {
+      const auto [it, fresh] = numbers_.try_emplace(ring.process_token(), next);
+      if (!fresh) continue;
+      ++next;
+      write_now("INSERT INTO process VALUES(?, ?)", {token_text(ring.process_token()), int64_t(it->second)});
+    }
+    return status_;
+  }
+
+  // Ids that processes count for themselves. 0 stays 0: it means none.
+  uint64_t in_job(const RingReader& ring, uint64_t local) {
+    return local == 0 ? 0 : local ^ uint64_t(numbers_[ring.process_token()]) << 48;
+  }
+  uint32_t stream_of(const RingReader& ring, uint16_t lane) {
+    return uint32_t(numbers_[ring.process_token()]) << 16 | lane;
+  }
+  uint32_t comm_of(const RingReader& ring, uint32_t local) {
+    const auto found = comms_.find({ring.process_token(), local});
+    return found == comms_.end() ? local : found->second;
+  }
+  // A thread that was bound to its rank again has several rings.
+  uint16_t thread_of(const RingReader& ring) {
+    auto& threads = threads_[ring.rank()];
+    const std::pair<uint64_t, int> self{ring.process_token(), ring.tid()};
+    const auto found = std::find(threads.begin(), threads.end(), self);
+    if (found != threads.end()) return uint16_t(found - threads.begin());
+    threads.push_back(self);
+    return uint16_t(threads.size() - 1);
+  }
+
+  void collect_communicator(const RingReader& ring, const Group& g) {
+    auto& known = communicators_[ring.process_token()];
+    const auto member = [](Communicator& comm, uint32_t group_rank, int rank) {
+      if (group_rank >= kMostMembers) return;  // damage
+      if (comm.row.ranks.size() <= group_rank) comm.row.ranks.resize(group_rank + 1, -1);
+      comm.row.ranks[group_rank] = rank;
+    };
+    if (g.kind == RecordKind::kCommRank) {
+      const auto r = g.as<CommRankRecord>();
+      return member(known[r.comm], r.group_rank, int(r.rank));
+    }
+    const auto r = g.as<CommRecord>();
+    Communicator& comm = known[r.comm];
+    comm.row.axis = Axis(r.axis);
+    comm.row.name = text(ring, r.name);
+    if (r.size > 0) member(comm, r.size - 1, comm.row.ranks.size() < r.size ? -1 : comm.row.ranks[r.size - 1]);
+    if (ring.rank() >= 0) member(comm, r.group_rank, ring.rank());
+    comm.creation = std::min(comm.creation, r.creation);
+    comm.creation_of[r.group_rank] = r.creation;
+  }
+
+  Status identify_communicators() {
+    CommIdentity identity;
+    if (auto ok = read_communicators(identity); !ok) return ok;
+    for (auto& [token, locals] : communicators_) {
+      std::vector<std::pair<uint64_t, uint32_t>> order;  // of creation
+      for (const auto& [local, comm] : locals) order.emplace_back(comm.creation, local);
+      std::sort(order.begin(), order.end());
+      for (const auto& [creation, local] : order) {
+        Communicator& comm = locals[local];
+        comm.row.comm = local;
+        const auto before = comms_.find({token, local});
+        if (before != comms_.end()) comm.row.comm = before->second;
+        else comm.row.comm = identity.identify(numbers_[token], comm.row);
+        comms_[{token, local}] = comm.row.comm;
+        write_communicator(token, local, comm);
+      }
+    }
+    return status_;
+  }
+
+  // What earlier imports found.
+  Status read_communicators(CommIdentity& identity) {
+    std::map<int64_t, CommRow> rows;
+    auto comms = store_.query("SELECT comm, name, size FROM comm");
+    if (!comms) return tl::unexpected(comms.error());
+    for (const auto& row : comms->rows) {
+      CommRow& comm = rows[std::get<int64_t>(row[0])];
+      comm.comm = uint32_t(std::get<int64_t>(row[0]));
+      comm.name = std::get<std::string>(row[1]);
+      comm.ranks.assign(size_t(std::clamp<int64_t>(std::get<int64_t>(row[2]), 0, kMostMembers)), -1);
+    }
+    auto members = store_.query("SELECT comm, group_rank, rank FROM comm_rank");
+    if (!members) return tl::unexpected(members.error());
+    for (const auto& row : members->rows) {
+      std::vector<int32_t>& ranks = rows[std::get<int64_t>(row[0])].ranks;
+      const auto at = std::get<int64_t>(row[1]);
+      if (at >= 0 && at < int64_t(ranks.size())) ranks[size_t(at)] = int32_t(std::get<int64_t>(row[2]));
+    }
+    for (const auto& [id, comm] : rows) identity.known(comm);
+    auto claims = store_.query("SELECT process, local, comm FROM comm_of");
+    if (!claims) return tl::unexpected(claims.error());
+    for (const auto& row : claims->rows) {
+      const uint64_t token = std::strtoull(std::get<std::string>(row[0]).c_str(), nullptr, 16);
+      comms_[{token, uint32_t(std::get<int64_t>(row[1]))}] = uint32_t(std::get<int64_t>(row[2]));
+      identity.claimed(numbers_[token], uint32_t(std::get<int64_t>(row[2])));
+    }
+    return {};
+  }
+
+  void write_communicator(uint64_t token, uint32_t local, const Communicator& comm) {
+    const int64_t id = comm.row.comm;
+    const int64_t creation = comm.creation == UINT64_MAX ? 0 : int64_t(comm.creation);
+    write_now("INSERT OR IGNORE INTO comm_of VALUES(?, ?, ?)", {token_text(token), int64_t(local), id});
+    write_now(
+        "INSERT INTO comm VALUES(?, ?, ?, ?, ?) ON CONFLICT(comm) DO UPDATE SET creation = "
+        "min(creation, excluded.creation)",
+        {id, creation, int64_t(comm.row.axis), comm.row.name, int64_t(comm.row.ranks.size())});
+    for (size_t at = 0; at < comm.row.ranks.size(); ++at) {
+      if (comm.row.ranks[at] < 0) continue;
+      const auto created = comm.creation_of.find(uint32_t(at));
+      write_now(
+          "INSERT INTO comm_rank VALUES(?, ?, ?, ?) ON CONFLICT(comm, group_rank) DO UPDATE SET creation = "
+          "coalesce(excluded.creation, creation)",
+          {id, int64_t(at), int64_t(comm.row.ranks[at]),
+           created == comm.creation_of.end() ? Cell() : Cell(int64_t(created->second))});
+    }
+  }
+
   Mark* mark_of(uint64_t op, bool create) {
     std::vector<Mark>& marks = marks_[uint32_t(op >> 40)];
     const uint64_t at = op & ((uint64_t(1) << 40) - 1);
@@ -99,7 +247,10 @@ class SpoolImport {
     }
     for (const RingReader& ring : contents_.rings) {
       ring.for_each(1, [&](const Group& g) {
-        if (g.kind == RecordKind::kBufferFree) frees_[g.as<BufferFreeRecord>().buffer] = {ring.to_ns(g.ticks), g.lane};
+        if (g.kind == RecordKind::kBufferFree)
+          frees_[in_job(ring, g.as<BufferFreeRecord>().buffer)] = {
+              ring.to_ns(g.ticks), g.lane == kEveryStream ? kAnyStream : stream_of(ring, g.lane)};
+        if (g.kind == RecordKind::kComm || g.kind == RecordKind::kCommRank) collect_communicator(ring, g);
         if (g.kind != RecordKind::kOpStart && g.kind != RecordKind::kOpEnd) return;
         Mark* mark = mark_of(g.payload[0], true);
         if (!mark) return;
@@ -124,7 +275,7 @@ class SpoolImport {
     ++names_missing_;
     return "?" + std::to_string(id);
   }
-  int64_t name(const RingReader& ring, uint64_t id) {
+  uint32_t name(const RingReader& ring, uint64_t id) {
     if (id == 0) return 0;
     const auto [it, fresh] = name_ids_.try_emplace({ring.process_token(), id}, 0);
     if (!fresh) return it->second;
@@ -133,19 +284,21 @@ class SpoolImport {
       status_ = tl::unexpected(stored.error());
       return 0;
     }
-    return it->second = *stored;
+    return it->second = uint32_t(*stored);
   }
   void write_now(const std::string& sql, std::initializer_list<Cell> values) {
     if (status_) status_ = store_.run(sql, std::span<const Cell>(values.begin(), values.size()));
   }
 
   Status read_ring(const RingReader& ring) {
-    const uint64_t ordinal = ordinals_[ring.rank()]++;
+    const uint16_t thread = thread_of(ring);
+    uint64_t issue = 0;
     const auto drained = next_seq_.find(key_of(ring));
     const uint64_t from = drained == next_seq_.end() ? 1 : drained->second;
     ring.for_each(from, [&](const Group& g) {
       if (!status_) return;
-      read_group(ring, g, ordinal << 40 | g.seq);
+      issue = std::max(issue + 1, g.ticks);
+      read_group(ring, g, {ring.rank(), issue, thread});
       if (++pending_ >= kRowsPerTransaction) {
         status_ = write_tables(ring, g.seq + (g.n_words > kPayloadWords ? 2 : 1));
         if (status_) status_ = store_.commit();
@@ -167,104 +320,222 @@ class SpoolImport {
     return ok ? write_drain_state(ring, next) : ok;
   }
 
-  template <class Row, class Record>
-  Row& add(std::vector<Row>& rows, const RingReader& ring, const Record& record, uint64_t issue) {
+  template <class Row>
+  static Row& add(std::vector<Row>& rows, const Place& at) {
     Row& row = rows.emplace_back();
-    row.rank = ring.rank();
-    row.issue = issue;
-    row.r = record;
+    row.rank = at.rank;
+    row.issue = at.issue;
+    return row;
+  }
+  template <class Row>
+  static Row& add(std::vector<Row>& rows, const Place& at, uint64_t where) {
+    Row& row = add(rows, at);
+    row.where = Where::unpack(where);
     return row;
   }
 
-  void read_group(const RingReader& ring, const Group& g, uint64_t issue) {
+  void read_group(const RingReader& ring, const Group& g, const Place& at) {
     switch (g.kind) {
       case RecordKind::kOpStart:
       case RecordKind::kOpEnd:
       case RecordKind::kBufferFree: break;  // joined through the marks
-      case RecordKind::kOpEnqueue: read_enqueue(ring, g, issue); break;
-      case RecordKind::kColl: add(tables_.colls, ring, g.as<CollRecord>(), issue); break;
-      case RecordKind::kP2p: add(tables_.p2ps, ring, g.as<P2pRecord>(), issue); break;
-      case RecordKind::kAccess: add(tables_.accesses, ring, g.as<AccessRecord>(), issue); break;
-      case RecordKind::kSync: {
-        auto& row = add(tables_.syncs, ring, g.as<SyncRecord>(), issue);
-        row.stream = g.lane;
-        row.name = name(ring, row.r.name);
-        row.time_ns = ring.to_ns(g.ticks);
-        break;
-      }
-      case RecordKind::kBufferAlloc: {
-        auto& row = add(tables_.buffers, ring, g.as<BufferAllocRecord>(), issue);
-        row.name = name(ring, row.r.name);
-        row.time_ns = ring.to_ns(g.ticks);
-        if (const auto free = frees_.find(row.r.buffer); free != frees_.end()) {
-          row.free_ns = free->second.ns;
-          row.free_stream = free->second.stream;
-          free->second.joined = true;
-        }
-        break;
-      }
-      case RecordKind::kRingPlan: add(tables_.ring_plans, ring, g.as<RingPlanRecord>(), issue); break;
-      case RecordKind::kSoftmaxRow: add(tables_.softmax_rows, ring, g.as<SoftmaxRowRecord>(), issue); break;
-      case RecordKind::kSoftmaxStat: add(tables_.softmax_stats, ring, g.as<SoftmaxStatRecord>(), issue); break;
-      case RecordKind::kTensorStat: {
-        auto& row = add(tables_.tensor_stats, ring, g.as<TensorStatRecord>(), issue);
-        row.name = name(ring, row.r.name);
-        break;
-      }
-      case RecordKind::kPositionRun: add(tables_.positions, ring, g.as<PositionRunRecord>(), issue); break;
-      case RecordKind::kMemorySample:
-        add(tables_.memory, ring, g.as<MemorySampleRecord>(), issue).time_ns = ring.to_ns(g.ticks);
-        break;
-      case RecordKind::kTrainStep: add(tables_.train_steps, ring, g.as<TrainStepRecord>(), issue); break;
+      case RecordKind::kOpEnqueue: read_enqueue(ring, g, at); break;
+      case RecordKind::kColl: read_coll(ring, g.as<CollRecord>(), at); break;
+      case RecordKind::kP2p: read_p2p(ring, g.as<P2pRecord>(), at); break;
+      case RecordKind::kAccess: read_access(ring, g.as<AccessRecord>(), at); break;
+      case RecordKind::kSync: read_sync(ring, g, at); break;
+      case RecordKind::kBufferAlloc: read_alloc(ring, g, at); break;
+      case RecordKind::kRingPlan: read_plan(ring, g.as<RingPlanRecord>(), at); break;
+      case RecordKind::kSoftmaxRow: read_softmax(g.as<SoftmaxRowRecord>(), at); break;
+      case RecordKind::kSoftmaxStat: read_softmax_stat(g.as<SoftmaxStatRecord>(), at); break;
+      case RecordKind::kTensorStat: read_tensor_stat(ring, g.as<TensorStatRecord>(), at); break;
+      case RecordKind::kPositionRun: read_positions(g.as<PositionRunRecord>(), at); break;
+      case RecordKind::kMemorySample: read_memory(ring, g, at); break;
+      case RecordKind::kTrainStep: read_train_step(g.as<TrainStepRecord>(), at); break;
       default: read_fact(ring, g); break;
     }
   }
 
-  void read_enqueue(const RingReader& ring, const Group& g, uint64_t issue) {
-    auto& row = add(tables_.ops, ring, g.as<OpEnqueueRecord>(), issue);
-    row.stream = g.lane;
-    row.name = name(ring, row.r.name);
+  void read_enqueue(const RingReader& ring, const Group& g, const Place& at) {
+    const auto r = g.as<OpEnqueueRecord>();
+    OpRow& row = add(tables_.ops, at, r.where);
+    row.op = r.op;
+    row.kind = OpKind(r.kind);
+    row.group = r.group;
+    row.thread = at.thread;
+    row.stream = stream_of(ring, g.lane);
+    row.name = name(ring, r.name);
     row.enqueue_ns = ring.to_ns(g.ticks);
-    if (Mark* mark = mark_of(row.r.op, false)) {
+    if (Mark* mark = mark_of(r.op, false)) {
       row.start_ns = mark->start_ns;
       row.end_ns = mark->end_ns;
       row.bytes_sent = mark->bytes_sent;
+      row.state = row.end_ns ? OpState::kCompleted : row.start_ns ? OpState::kStarted : OpState::kScheduled;
       mark->joined = true;
     }
+  }
+
+  void read_coll(const RingReader& ring, const CollRecord& r, const Place& at) {
+    CollRow& row = add(tables_.colls, at);
+    row.op_id = r.op;
+    row.comm = comm_of(ring, r.comm);
+    row.func = CollFunc(r.func);
+    row.dtype = DType(r.dtype);
+    row.redop = RedOp(r.redop);
+    row.root = r.root;
+    row.seq = r.seq;
+    row.count = r.count;
+  }
+
+  void read_p2p(const RingReader& ring, const P2pRecord& r, const Place& at) {
+    P2pRow& row = add(tables_.p2ps, at);
+    row.op_id = r.op;
+    row.comm = comm_of(ring, r.comm);
+    row.peer = r.peer;
+    row.direction = Direction(r.direction);
+    row.dtype = DType(r.dtype);
+    row.seq = r.seq;
+    row.bytes = r.bytes;
+    row.count = r.count;
+  }
+
+  void read_access(const RingReader& ring, const AccessRecord& r, const Place& at) {
+    AccessRow& row = add(tables_.accesses, at);
+    row.op_id = r.op;
+    row.buffer = in_job(ring, r.buffer);
+    row.begin = r.begin;
+    row.end = r.end;
+    row.mode = AccessMode(r.mode);
+  }
+
+  void read_sync(const RingReader& ring, const Group& g, const Place& at) {
+    const auto r = g.as<SyncRecord>();
+    SyncRow& row = add(tables_.syncs, at, r.where);
+    row.thread = at.thread;
+    row.stream = stream_of(ring, g.lane);
+    row.kind = SyncKind(r.kind);
+    row.event = in_job(ring, r.event);
+    row.key = in_job(ring, r.key);
+    row.name = name(ring, r.name);
+    row.time_ns = ring.to_ns(g.ticks);
+  }
+
+  void read_alloc(const RingReader& ring, const Group& g, const Place& at) {
+    const auto r = g.as<BufferAllocRecord>();
+    BufferRow& row = add(tables_.buffers, at, r.where);
+    row.buffer = in_job(ring, r.buffer);
+    row.base = r.base;
+    row.bytes = r.bytes;
+    row.category = MemCategory(r.category);
+    row.name = name(ring, r.name);
+    row.alloc_ns = ring.to_ns(g.ticks);
+    const auto free = frees_.find(row.buffer);
+    if (free == frees_.end()) return;
+    row.free_ns = free->second.ns;
+    row.free_stream = free->second.stream;
+    free->second.joined = true;
+  }
+
+  void read_plan(const RingReader& ring, const RingPlanRecord& r, const Place& at) {
+    RingPlanRow& row = add(tables_.ring_plans, at, r.where);
+    row.comm = comm_of(ring, r.comm);
+    row.expected_steps = r.expected_steps;
+    row.run_steps = r.run_steps;
+  }
+
+  void read_softmax(const SoftmaxRowRecord& r, const Place& at) {
+    SoftmaxRow& row = add(tables_.softmax_rows, at, r.where);
+    row.position = r.position;
+    row.head = r.head;
+    row.kv_owner = r.kv_owner;
+    row.sample = r.sample;
+    row.method = SoftmaxMethod(r.method);
+    row.parts = r.parts;
+    row.m_own = r.m_own;
+    row.lse_own = r.lse_own;
+    row.m_used = r.m_used;
+    row.sum_used = r.sum_used;
+    row.lse_result = r.lse_result;
+  }
+
+  void read_softmax_stat(const SoftmaxStatRecord& r, const Place& at) {
+    SoftmaxStatRow& row = add(tables_.softmax_stats, at, r.where);
+    row.rows = r.rows;
+    row.empty = r.empty;
+    row.bad = r.bad;
+    row.method = SoftmaxMethod(r.method);
+    row.parts = r.parts;
+    row.lse_min = r.lse_min;
+    row.lse_max = r.lse_max;
+    row.lse_mean = r.lse_mean;
+  }
+
+  void read_tensor_stat(const RingReader& ring, const TensorStatRecord& r, const Place& at) {
+    TensorStatRow& row = add(tables_.tensor_stats, at, r.where);
+    row.name = name(ring, r.name);
+    row.role = TensorRole(r.role);
+    row.part = r.part == 0xFFFF ? -1 : r.part;
+    row.count = r.count;
+    row.checksum = r.checksum;
+    row.norm = r.norm;
+    row.bad = r.bad;
+  }
+
+  void read_positions(const PositionRunRecord& r, const Place& at) {
+    PositionRunRow& row = add(tables_.positions, at, r.where);
+    row.role = PositionRole(r.role);
+    row.token_start = r.token_start;
+    row.count = r.count;
+    row.pos_start = r.pos_start;
+    row.stride = r.stride;
+    row.document = r.document;
+    row.sample = r.sample;
+    row.rope_base = r.rope_base;
+  }
+
+  void read_memory(const RingReader& ring, const Group& g, const Place& at) {
+    const auto r = g.as<MemorySampleRecord>();
+    MemorySampleRow& row = add(tables_.memory, at, r.where);
+    row.category = MemCategory(r.category);
+    row.bytes = r.bytes;
+    row.peak_bytes = r.peak_bytes;
+    row.time_ns = ring.to_ns(g.ticks);
+  }
+
+  void read_train_step(const TrainStepRecord& r, const Place& at) {
+    TrainStepRow& row = add(tables_.train_steps, at, r.where);
+    row.loss_sum = r.loss_sum;
+    row.valid_tokens = r.valid_tokens;
+    row.divisor = r.divisor;
+    row.loss = r.loss;
+    row.tokens = r.tokens;
+    row.seconds = r.seconds;
+    row.grad_norm = r.grad_norm;
+    row.lr = r.lr;
+    row.peak_bytes = r.peak_bytes;
   }
 
   // Records of which there are few: straight into the store.
   void read_fact(const RingReader& ring, const Group& g) {
     switch (g.kind) {
       case RecordKind::kStream:
-        write_now("INSERT INTO stream(rank, stream, name) VALUES(?, ?, ?)",
-                  {int64_t(ring.rank()), int64_t(g.lane), text(ring, g.as<StreamRecord>().name)});
+        tables_.streams.push_back(
+            {stream_of(ring, g.lane), int32_t(ring.rank()), text(ring, g.as<StreamRecord>().name)});
         break;
-      case RecordKind::kComm: read_comm(ring, g.as<CommRecord>()); break;
-      case RecordKind::kCommRank: {
-        const auto r = g.as<CommRankRecord>();
-        write_now("INSERT OR IGNORE INTO comm_rank VALUES(?, ?, ?, NULL)",
-                  {int64_t(r.comm), int64_t(r.group_rank), int64_t(r.rank)});
-        break;
-      }
+      case RecordKind::kComm:
+      case RecordKind::kCommRank: break;  // collected in the first pass
       case RecordKind::kRankExit: {
         const auto r = g.as<RankExitRecord>();
-        const Where w = Where::unpack(r.where);
-        auto known = [](int64_t v, bool is) { return is ? Cell(v) : Cell(); };
-        write_now(
-            "INSERT INTO rank_exit(rank, status, time_ns, reason, step, layer, microbatch, ring_step, pass) "
-            "VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            {int64_t(r.rank), r.status, ring.to_ns(g.ticks), text(ring, r.reason), known(w.step, w.step >= 0),
-             known(w.layer, w.layer >= 0), known(w.microbatch, w.microbatch >= 0), known(w.ring_step, w.ring_step >= 0),
-             known(int64_t(w.pass), w.pass != Pass::kNone)});
+        tables_.rank_exits.push_back(
+            {int32_t(r.rank), r.status, ring.to_ns(g.ticks), text(ring, r.reason), Where::unpack(r.where)});
         break;
       }
       case RecordKind::kRank: {
         const auto r = g.as<RankRecord>();
-        write_now("INSERT OR REPLACE INTO rank VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                  {int64_t(r.rank), int64_t(r.world), int64_t(r.tp), int64_t(r.cp), int64_t(r.dp), int64_t(r.pp),
-                   int64_t(r.tp_size), int64_t(r.cp_size), int64_t(r.dp_size), int64_t(r.pp_size), int64_t(r.pid),
-                   text(ring, r.host)});
+        write_now("DELETE FROM rank WHERE rank = ?", {int64_t(r.rank)});
+        std::erase_if(tables_.ranks, [&](const RankRow& row) { return row.rank == int32_t(r.rank); });
+        tables_.ranks.push_back({int32_t(r.rank), r.tp, r.cp, r.dp, r.pp, int64_t(r.pid), text(ring, r.host),
+                                 int32_t(r.world), r.tp_size, r.cp_size, r.dp_size, r.pp_size});
         break;
       }
       case RecordKind::kMeta: {
@@ -274,18 +545,6 @@ class SpoolImport {
       }
       default: ++unknown_kinds_; break;
     }
-  }
-
-  void read_comm(const RingReader& ring, const CommRecord& r) {
-    write_now(
-        "INSERT INTO comm VALUES(?, ?, ?, ?, ?) ON CONFLICT(comm) DO UPDATE SET creation = "
-        "min(creation, excluded.creation)",
-        {int64_t(r.comm), int64_t(r.creation), int64_t(r.axis), text(ring, r.name), int64_t(r.size)});
-    if (ring.rank() < 0) return;
-    write_now(
-        "INSERT INTO comm_rank VALUES(?, ?, ?, ?) ON CONFLICT(comm, group_rank) DO UPDATE SET creation = "
-        "excluded.creation",
-        {int64_t(r.comm), int64_t(r.group_rank), int64_t(ring.rank()), int64_t(r.creation)});
   }
 
   Status write_rest() {
@@ -331,7 +590,7 @@ class SpoolImport {
     for (const auto& [buffer, free] : frees_)
       if (!free.joined)
         write_now("UPDATE buffer SET free_ns = ?, free_stream = ? WHERE buffer = ?",
-                  {free.ns, free.stream == kEveryStream ? Cell() : Cell(int64_t(free.stream)), int64_t(buffer)});
+                  {free.ns, free.stream == kAnyStream ? Cell() : Cell(int64_t(free.stream)), int64_t(buffer)});
   }
 
   void write_ring_facts(const RingReader& ring) {
@@ -451,9 +710,12 @@ class SpoolImport {
   std::unordered_map<uint32_t, uint64_t> most_ops_;        // by ring id
   std::unordered_map<uint32_t, std::vector<Mark>> marks_;  // by ring id, then sequence
   std::unordered_map<uint64_t, const std::unordered_map<uint32_t, std::string>*> names_;
-  std::map<std::pair<uint64_t, uint64_t>, int64_t> name_ids_;
-  std::map<int, uint64_t> ordinals_;          // rings of a rank so far
-  std::unordered_map<uint64_t, Free> frees_;  // by buffer
+  std::map<std::pair<uint64_t, uint64_t>, uint32_t> name_ids_;
+  std::map<uint64_t, uint16_t> numbers_;                          // of processes, by token
+  std::map<int, std::vector<std::pair<uint64_t, int>>> threads_;  // of a rank: (process, tid) in order of appearance
+  std::map<uint64_t, std::map<uint32_t, Communicator>> communicators_;  // by process and its own number
+  std::map<std::pair<uint64_t, uint32_t>, uint32_t> comms_;             // the same -> the job's id
+  std::unordered_map<uint64_t, Free> frees_;                            // by buffer
   std::map<uint64_t, Probe> probes_;
   int64_t names_missing_ = 0, unknown_kinds_ = 0, marks_without_op_ = 0, lost_ = 0, torn_ = 0, unringed_ = 0,
           unclean_rings_ = 0, monotonic_rings_ = 0, names_lost_ = 0, torn_names_ = 0;

@@ -1,0 +1,20 @@
+// Row structs in and out of the database, by the description in columns.h. Row is one of RankRow, RankExitRow, StreamRow,
+// OpRow, CollRow, P2pRow, AccessRow, SyncRow, BufferRow, RingPlanRow, PositionRunRow, SoftmaxRow, SoftmaxStatRow,
+// TensorStatRow, MemorySampleRow, TrainStepRow.
+#pragma once
+
+#include <vector>
+
+#include "tracedb/store/store.h"
+
+namespace ringscope {
+
+// Adds the rows (bulk path); links between tables are not stored.
+template <class Row>
+Status append(Store& store, const std::vector<Row>& rows);
+
+// All rows in the order of their ids, links unset. `runs`, if given, gets where the ids do not count on.
+template <class Row>
+Status read_rows(const Store& store, std::vector<Row>& rows, std::vector<RowRun>* runs = nullptr);
+
+}  // namespace ringscope
