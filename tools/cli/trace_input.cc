@@ -52,15 +52,12 @@ Result<Store> open_trace(const std::string& path) {
     return usage_error(fmt::format("{} holds {} jobs: name one of their traces, for example {}", path,
                                    found->jobs.size(), job.sources[0]));
   for (const Unused& file : found->unused) warn(file.path + " is not read: " + file.why);
-  if (job.sources.size() > 1)
-    return usage_error(fmt::format("{} holds {} sources of one job: name one of them, for example {}", path,
-                                   job.sources.size(), job.sources[0]));
-  const std::string& source = job.sources[0];
-  if (std::strcmp(guess_importer(source)->format(), "ringscope.db") == 0) return Store::open(source);
+  const std::string& first = job.sources[0];
+  if (job.sources.size() == 1 && std::strcmp(guess_importer(first)->format(), "ringscope.db") == 0)
+    return Store::open(first);
   auto store = Store::create(":memory:");
   if (!store) return store;
-  if (auto imported = import_spool(source, *store); !imported) return tl::unexpected(imported.error());
-  if (auto ok = store->finish(); !ok) return tl::unexpected(ok.error());
+  if (auto ok = import_job(job, *store); !ok) return tl::unexpected(ok.error());
   return store;
 }
 

@@ -9,7 +9,9 @@
 
 #include "tracedb/import/merge.h"
 #include "tracedb/import/registry.h"
+#include "tracedb/import/spool/spool_import.h"
 #include "tracedb/spool/spool.h"
+#include "tracedb/store/rows.h"
 
 namespace ringscope {
 namespace {
@@ -241,6 +243,16 @@ void add_leftovers(const Discovery& found, TraceView& view) {
     view.import_stats.push_back({"input.same_recording", "info", 1, path + " holds nothing more: it was left out"});
 }
 
+Result<TraceView> load_sources(const Job& job) {
+  std::vector<TraceView> views;
+  for (const std::string& path : job.sources) {
+    auto view = guess_importer(path)->load(path);
+    if (!view) return view;
+    views.push_back(std::move(*view));
+  }
+  return merge_views(std::move(views));
+}
+
 }  // namespace
 
 Result<Discovery> discover(const std::vector<std::string>& paths) {
@@ -271,16 +283,21 @@ Result<Discovery> discover(const std::vector<std::string>& paths) {
   return found;
 }
 
-Result<TraceView> load_job(const Discovery& found, size_t job) {
-  std::vector<TraceView> views;
-  for (const std::string& source : found.jobs[job].sources) {
-    auto view = guess_importer(source)->load(source);
-    if (!view) return view;
-    views.push_back(std::move(*view));
+Status import_job(const Job& job, Store& store) {
+  if (job.sources.size() == 1 && is_spool(job.sources[0])) {  // its threads and clocks are no rows of a view
+    if (auto source = import_spool(job.sources[0], store); !source) return tl::unexpected(source.error());
+  } else {
+    auto view = load_sources(job);
+    if (!view) return tl::unexpected(view.error());
+    if (auto ok = write_view(*view, store); !ok) return ok;
   }
-  TraceView whole = merge_views(std::move(views));
-  add_leftovers(found, whole);
-  return whole;
+  return store.finish();
+}
+
+Result<TraceView> load_job(const Discovery& found, size_t job) {
+  auto view = load_sources(found.jobs[job]);
+  if (view) add_leftovers(found, *view);
+  return view;
 }
 
 }  // namespace ringscope

@@ -10,6 +10,7 @@
 
 #include "tracedb/base/result.h"
 #include "tracedb/model/trace_view.h"
+#include "tracedb/store/store.h"
 
 namespace ringscope {
 
@@ -36,5 +37,8 @@ Result<Discovery> discover(const std::vector<std::string>& paths);
 // One job as a view. What discover() left over is in its import_stats, because it may belong to any job:
 // input.unrecognised and input.unreadable (error), input.same_recording (info).
 Result<TraceView> load_job(const Discovery& found, size_t job);
+
+// Puts the rows of one job into an empty store and calls store.finish(): for SQL over what is no database.
+Status import_job(const Job& job, Store& store);
 
 }  // namespace ringscope

@@ -29,7 +29,6 @@ class SpoolImporter : public Importer {
   }
 };
 
-// A database of ours is loaded as it is; load_paths() knows.
 class DatabaseImporter : public Importer {
  public:
   const char* format() const override { return "ringscope.db"; }

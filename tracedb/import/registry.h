@@ -8,6 +8,7 @@
 #include "tracedb/base/result.h"
 #include "tracedb/import/identity.h"
 #include "tracedb/model/trace_view.h"
+#include "tracedb/store/store.h"
 
 namespace ringscope {
 
@@ -33,7 +34,7 @@ const Importer* guess_importer(const std::string& path);
 // kData with the reason when the path is not there or may not be read.
 Status check_readable(const std::string& path);
 
-// One job, of one source or of several (jobs.h finds them); the leftover "PATH.spool" of a database is recovered into
+// One job, of one source or of several (jobs.h finds them, merge.h puts them together); the leftover "PATH.spool" of a database is recovered into
 // it first. kUsage when the paths hold more jobs than one.
 Result<TraceView> load_paths(const std::vector<std::string>& paths);
 

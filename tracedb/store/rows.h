@@ -17,4 +17,7 @@ Status append(Store& store, const std::vector<Row>& rows);
 template <class Row>
 Status read_rows(const Store& store, std::vector<Row>& rows, std::vector<RowRun>* runs = nullptr);
 
+// Everything that a view holds, into an empty store; finish() is the caller's.
+Status write_view(const TraceView& view, Store& store);  // write_view.cc
+
 }  // namespace ringscope

@@ -622,6 +622,8 @@ class Several(CliTest):
             self.assertIn("[rank%d.db %s id %d]" % (evidence["source"], evidence["table"], evidence["row"]), text)
             path = report["sources"][evidence["source"]]["path"]
             self.assertEqual(len(self.json_of("query", path, "SELECT 1 FROM %s WHERE id = %d" % (evidence["table"], evidence["row"]), "--json")["rows"]), 1)
+        self.assertEqual(self.json_of("info", "hosts", "--json")["ranks"], 2)
+        self.assertEqual(self.json_of("query", "hosts", "SELECT count(DISTINCT rank) FROM op", "--json")["rows"], [[2]])
         os.remove(self.path("hosts/rank1.db"))
         report = json.loads(self.call("diagnose", "--json", "hosts").stdout)
         self.assertIn("the trace of rank 1", report["missing_evidence"])
