@@ -33,7 +33,7 @@ std::string meta(const TraceView& view, const char* key) {
 bool recorded_by_us(const TraceView& view) {
   return view.meta.contains(meta_key::kToolVersion) || view.meta.contains(meta_key::kOutcome) ||
          std::any_of(view.sources.begin(), view.sources.end(),
-                     [](const SourceRow& source) { return source.format == "ringscope.spool"; });
+                     [](const SourceRow& source) { return source.format.starts_with("ringscope."); });
 }
 
 std::set<int> ranks_with_operations(const TraceView& view) {

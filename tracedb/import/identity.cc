@@ -82,14 +82,19 @@ Result<SourceIdentity> spool_identity(const std::string& path) {
   if (!contents) return tl::unexpected(contents.error());
   SourceIdentity identity;
   Groups groups;
+  std::set<int> named;
   for (const ProcessNames& process : contents->processes) identity.processes.insert(token_text(process.token));
   for (const RingReader& ring : contents->rings) {
     identity.processes.insert(token_text(ring.process_token()));
-    if (ring.rank() >= 0) identity.ranks.insert(ring.rank());
+    if (ring.rank() >= 0) named.insert(ring.rank());
     identity.rows += int64_t(ring.loss().recovered);
     add_start(identity, ring.start_ns());
-    ring.for_each(1, [&](const Group& g) { read_group(g, identity, groups); });
+    ring.for_each(1, [&](const Group& g) {
+      if (g.kind == RecordKind::kOpEnqueue && ring.rank() >= 0) identity.ranks.insert(ring.rank());
+      else read_group(g, identity, groups);
+    });
   }
+  if (identity.ranks.empty()) identity.ranks = std::move(named);
   groups.add_whole_ones_to(identity);
   return identity;
 }
@@ -111,8 +116,9 @@ Result<SourceIdentity> database_identity(const std::string& path) {
     identity.processes.insert(to_text(row[0]));
     add_start(identity, integer(row[1]));
   });
-  each("SELECT rank FROM thread WHERE rank >= 0 UNION SELECT rank FROM rank",
-       [&](const Row& row) { identity.ranks.insert(int(integer(row[0]))); });
+  const auto add_rank = [&](const Row& row) { identity.ranks.insert(int(integer(row[0]))); };
+  each("SELECT DISTINCT rank FROM op", add_rank);
+  if (identity.ranks.empty()) each("SELECT rank FROM thread WHERE rank >= 0 UNION SELECT rank FROM rank", add_rank);
   each("SELECT world, tp_size, cp_size, dp_size, pp_size FROM rank LIMIT 1", [&](const Row& row) {
     identity.world = integer(row[0]);
     identity.sizes = {integer(row[1]), integer(row[2]), integer(row[3]), integer(row[4])};

@@ -14,8 +14,8 @@
 namespace ringscope {
 
 struct SourceIdentity {
-  std::set<std::string> processes;                     // a recording in another form names the same ones
-  std::set<int> ranks;                                 // global, that it holds rows of
+  std::set<std::string> processes;  // a recording in another form names the same ones
+  std::set<int> ranks;              // global, that it holds operations of; without any, that it names
   std::set<std::pair<Axis, std::vector<int>>> groups;  // communicators of which all members are known, by group rank
   int64_t world = 0;                                   // ranks of the whole job, 0 = unknown
   std::array<int64_t, 4> sizes{};                      // of the axes tp, cp, dp, pp; 0 = unknown

@@ -135,6 +135,10 @@ bool meet(const auto& a, const auto& b) {
   return std::any_of(a.begin(), a.end(), [&](const auto& item) { return b.contains(item); });
 }
 
+bool other_ranks(const SourceIdentity& a, const SourceIdentity& b) {
+  return !a.ranks.empty() && !b.ranks.empty() && !meet(a.ranks, b.ranks);
+}
+
 // Leaves one form of every recording: the one that holds more, a database before a spool.
 std::vector<Candidate> without_doubles(std::vector<Candidate> all, std::vector<std::string>& doubles) {
   const auto is_database = [](const Candidate& c) { return std::strcmp(c.importer->format(), "ringscope.db") == 0; };
@@ -145,7 +149,7 @@ std::vector<Candidate> without_doubles(std::vector<Candidate> all, std::vector<s
   std::vector<Candidate> kept;
   for (Candidate& c : all) {
     const bool known = std::any_of(kept.begin(), kept.end(), [&](const Candidate& other) {
-      return meet(c.identity.processes, other.identity.processes);
+      return meet(c.identity.processes, other.identity.processes) && !other_ranks(c.identity, other.identity);
     });
     if (known) doubles.push_back(c.path);
     else kept.push_back(std::move(c));
@@ -165,8 +169,8 @@ bool groups_agree(const SourceIdentity& a, const SourceIdentity& b) {
 }
 
 bool one_job(const SourceIdentity& a, const SourceIdentity& b) {
-  if (a.ranks.empty() || b.ranks.empty() || meet(a.ranks, b.ranks)) return false;
-  return a.world == b.world && a.sizes == b.sizes && groups_agree(a, b);
+  if (!other_ranks(a, b)) return false;
+  return meet(a.processes, b.processes) || (a.world == b.world && a.sizes == b.sizes && groups_agree(a, b));
 }
 
 // Attempts of one job have the same ranks: a source goes to the attempt that began nearest to it.

@@ -1,8 +1,8 @@
 // What a person names, sorted: which files are traces, which of them belong to one job, and what is left over.
 //
-// Two sources that share a process are one recording in two forms (a database and its spool, a copy): the one that
-// holds more is read. Sources of other ranks of the same world, whose communicators agree, are one job. Anything else
-// is another job.
+// Two sources that share a process and ranks are one recording in two forms (a database and its spool, a copy): the one
+// that holds more is read. Sources of other ranks of one process, or of the same world with communicators that agree,
+// are one job. Anything else is another job.
 #pragma once
 
 #include <string>

@@ -599,6 +599,35 @@ class Several(CliTest):
             report = self.json_of("diagnose", "--json", *paths)
             self.assertEqual((report["verdict"], len(report["sources"])), ("clean", 1), paths)
 
+    # Each host brings the trace of its own ranks: the verdict is that of the whole, and a row names its file.
+    def test_parts_of_one_job_are_one_report(self):
+        self.run_ok("train", *SMALL, "--fault", "rank-exit", "--quiet", "--trace", "a.db", code=1)
+        whole = self.json_of("diagnose", "--json", "a.db", code=1)["findings"][0]
+        os.mkdir(self.path("hosts"))
+        for rank in (0, 1):
+            shutil.copy(self.path("a.db"), self.path("hosts/rank%d.db" % rank))
+            database = sqlite3.connect(self.path("hosts/rank%d.db" % rank))
+            for (table,) in database.execute("SELECT m.name FROM sqlite_schema m, pragma_table_info(m.name) c WHERE m.type = 'table' "
+                                             "AND c.name = 'rank' AND m.name NOT IN ('source', 'comm_rank', 'lost', 'thread')").fetchall():
+                database.execute("DELETE FROM %s WHERE rank <> %d" % (table, rank))
+            database.commit()
+            database.close()
+        report = self.json_of("diagnose", "--json", "hosts", code=1)
+        self.assertEqual([s["path"] for s in report["sources"]], ["hosts/rank0.db", "hosts/rank1.db"])
+        for field in ("id", "ranks", "sentence"):
+            self.assertEqual(report["findings"][0][field], whole[field])
+        self.assertEqual({e["source"] for e in report["findings"][0]["evidence"]}, {0, 1})
+        text = self.run_ok("diagnose", "hosts", code=1).stdout
+        for evidence in report["findings"][0]["evidence"]:
+            self.assertIn("[rank%d.db %s id %d]" % (evidence["source"], evidence["table"], evidence["row"]), text)
+            path = report["sources"][evidence["source"]]["path"]
+            self.assertEqual(len(self.json_of("query", path, "SELECT 1 FROM %s WHERE id = %d" % (evidence["table"], evidence["row"]), "--json")["rows"]), 1)
+        self.assertEqual(self.json_of("info", "hosts", "--json")["ranks"], 2)
+        self.assertEqual(self.json_of("query", "hosts", "SELECT count(DISTINCT rank) FROM op", "--json")["rows"], [[2]])
+        os.remove(self.path("hosts/rank1.db"))
+        report = json.loads(self.call("diagnose", "--json", "hosts").stdout)
+        self.assertIn("the trace of rank 1", report["missing_evidence"])
+
     # The spool of a killed run is worth more than the database that an earlier look at it left.
     def test_the_form_that_holds_more_is_read(self):
         process = self.long_run("--trace", "a.db")
