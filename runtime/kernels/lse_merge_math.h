@@ -26,8 +26,8 @@ RS_HOST_DEVICE inline MergeWeights last_part_wins(double lse_b) { return {0.0, 1
 RS_HOST_DEVICE inline MergeWeights merge_weights(double lse_a, double lse_b) {
   const bool no_a = std::isinf(lse_a) && lse_a < 0, no_b = std::isinf(lse_b) && lse_b < 0;
   if (no_a && no_b) return {1.0, 1.0, lse_a, true, true};
-  if (no_b) return {1.0, 0.0, lse_a, true, false};
-  if (no_a) return {0.0, 1.0, lse_b, false, true};
+  if (no_b) return {std::exp(lse_a - lse_a), 0.0, lse_a, true, false};  // 1, or NaN as below
+  if (no_a) return {0.0, std::exp(lse_b - lse_b), lse_b, false, true};
   const double high = lse_a > lse_b ? lse_a : lse_b, low = lse_a > lse_b ? lse_b : lse_a;
   const double lse = high + std::log1p(std::exp(low - high));
   return {std::exp(lse_a - lse), std::exp(lse_b - lse), lse, true, true};
