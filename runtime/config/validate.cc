@@ -71,6 +71,11 @@ Status check_model(const JobConfig& c) {
         fmt::format("seq_length {} is longer than max_position_embeddings {}: use a seq_length of at "
                     "most {}, or more positions",
                     c.seq_length, m.max_position_embeddings, m.max_position_embeddings));
+  if (is_named(c, "linear_bias") && m.linear_bias != (m.arch == Arch::kGpt))
+    return usage_error(fmt::format("linear_bias {}: arch {}; leave it out", m.linear_bias,
+                                   m.arch == Arch::kGpt ? "gpt always has biases" : "llama has none"));
+  if (m.arch == Arch::kGpt && m.rope_theta != ModelConfig().rope_theta)
+    return usage_error(fmt::format("rope_theta {}: arch gpt has learned positions; leave it out", m.rope_theta));
   for (auto [key, p] : {std::pair("hidden_dropout", m.hidden_dropout), {"attention_dropout", m.attention_dropout}})
     if (!(p >= 0 && p < 1)) return usage_error(fmt::format("{} is {}: use 0 or more, below 1", key, p));
   for (auto [key, x] : {std::pair("norm_epsilon", m.norm_epsilon), {"rope_theta", m.rope_theta}})

@@ -83,7 +83,7 @@ ModelBatch Loader::load(const std::vector<Sequence>& sequences) {
   };
   const int own = ctx_.coord.cp;
   out.input_ids = upload("batch.tokens",
-                         column(own, [&](const Sequence& s, int32_t row) { return at(s.tokens, row, kPaddingToken); }));
+                         column(own, [&](const Sequence& s, int32_t row) { return at(s.tokens, row, kNoToken); }));
   out.labels =
       upload("batch.labels", column(own, [&](const Sequence& s, int32_t row) { return at(s.labels, row, kNoLabel); }));
   out.row = upload("batch.row", column(own, [](const Sequence&, int32_t row) { return row; }));
