@@ -22,6 +22,7 @@ void record_meta(const char* key, const std::string& value) {
 
 void record_job(const JobSetup& job) {
   if (!rs_enabled()) return;
+  record_meta(meta_key::kConfig, to_trace_json(job.config));
   record_meta(meta_key::kWorldSize, std::to_string(job.mesh.world()));
   record_meta(meta_key::kAxisOrder, job.mesh.order());
   record_meta(meta_key::kCpLayout, name(job.config.cp_layout));
