@@ -109,14 +109,14 @@ void call(const flash::Kernels& k, const flash::Backward<double>& f, double* scr
 // Tiles on the diagonal, below it, at the end, across documents, and rows that see nothing.
 oracle::Attention problem(const std::string& pattern) {
   oracle::Attention a;
-  a.tq = a.tk = 100;
+  a.tq = a.tk = 84;
   a.hq = 2, a.hk = 1, a.d = 3;
   a.scale = 0.6;
   for (int32_t i = 0; i < a.tq; ++i) {
     const bool documents = pattern == "documents";
     a.q_row.push_back(pattern == "earlier" ? i - 20 : i);
     a.k_row.push_back(i);
-    a.q_document.push_back(documents ? (i < 50 ? 0 : i < 90 ? 1 : -1) : 0);
+    a.q_document.push_back(documents ? (i < 50 ? 0 : i < 76 ? 1 : -1) : 0);
     a.k_document.push_back(a.q_document.back());
   }
   return a;
@@ -464,13 +464,13 @@ void try_launch(const Lab& lab, const std::string& name, std::vector<Shape> shap
   }
   for (DType type : kBoth)
     try_all({name, inputs, reference, {{type == DType::kF64 ? "fp64" : "fp32", launch(lab, type, shapes, run, exact)}}},
-            15);
+            8);
 }
 using Tensors = std::vector<Tensor>;
 
 TEST(NonFinite, MatrixProducts) {
   on_device([](const Lab& lab) {
-    for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 1, 1}, {5, 7, 3}, {33, 1, 17}, {1, 20, 70}, {50, 70, 40}})
+    for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 1, 1}, {5, 7, 3}, {33, 1, 17}, {1, 20, 70}, {40, 33, 20}})
       for (bool ta : {false, true})
         for (bool tb : {false, true})
           for (bool add : {false, true})
