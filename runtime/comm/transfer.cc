@@ -32,13 +32,21 @@ int64_t arrival_ns(FifoSet& set, Fifo& fifo, int64_t now, int64_t bytes) {
   return fifo.link_free_ns + int64_t(late_us * 1000);
 }
 
+// As NCCL: of a NaN and a number, MAX and MIN take the number, whichever comes first; SUM takes the NaN.
+template <class T>
+T fold_two(T a, T b, Fold fold) {
+  if (fold == Fold::kSum) return a + b;
+  if (a != a) return b;
+  return fold == Fold::kMax ? std::max(a, b) : std::min(a, b);
+}
+
 template <class T>
 void combine(std::byte* into, const std::byte* from, int64_t n, Fold fold) {
   for (int64_t i = 0; i < n; ++i) {
     T a, b;  // by memcpy: a mismatched program may have put the bytes anywhere
     std::memcpy(&a, into + i * sizeof(T), sizeof(T));
     std::memcpy(&b, from + i * sizeof(T), sizeof(T));
-    a = fold == Fold::kSum ? a + b : fold == Fold::kMax ? std::max(a, b) : std::min(a, b);
+    a = fold_two(a, b, fold);
     std::memcpy(into + i * sizeof(T), &a, sizeof(T));
   }
 }

@@ -149,11 +149,19 @@ std::span<const FlagRow> config_flags() {
   return rows;
 }
 
-std::string to_json(const JobConfig& config) {
+namespace {
+
+std::string as_text(const JobConfig& config, bool with_fault) {
   nlohmann::ordered_json out;
-  for (const Key& key : config::keys()) out[std::string(key.name)] = key.get(config);
+  for (const Key& key : config::keys())
+    if (with_fault || key.name != "fault") out[std::string(key.name)] = key.get(config);
   return out.dump(2, ' ', false, json::error_handler_t::replace);
 }
+
+}  // namespace
+
+std::string to_json(const JobConfig& config) { return as_text(config, true); }
+std::string to_trace_json(const JobConfig& config) { return as_text(config, false); }
 
 // Small enough for half a minute on two cores, wide enough that attention is work and the loss visibly falls.
 JobConfig default_job() {

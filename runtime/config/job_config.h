@@ -105,8 +105,10 @@ struct FlagRow {
 };
 std::span<const FlagRow> config_flags();
 
-// The whole config as JSON text (stable key order): stored in the trace, printed by info.
+// The whole config as JSON text (stable key order).
 std::string to_json(const JobConfig& config);
+// What of it a trace may hold: everything but the planted fault. A trace holds observations, never the answer.
+std::string to_trace_json(const JobConfig& config);
 
 // Every rule that must hold before a run: divisibility of heads, K/V heads, hidden size, ffn, batch; PP = 1;
 // dtype; ranges; what the planted fault needs. The sentence names the value to change, and to what.

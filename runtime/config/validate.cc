@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <numeric>
 
+#include "runtime/config/fault_reach.h"
 #include "runtime/config/job_config.h"
 #include "runtime/config/split.h"
 
@@ -71,6 +72,11 @@ Status check_model(const JobConfig& c) {
         fmt::format("seq_length {} is longer than max_position_embeddings {}: use a seq_length of at "
                     "most {}, or more positions",
                     c.seq_length, m.max_position_embeddings, m.max_position_embeddings));
+  if (is_named(c, "linear_bias") && m.linear_bias != (m.arch == Arch::kGpt))
+    return usage_error(fmt::format("linear_bias {}: arch {}; leave it out", m.linear_bias,
+                                   m.arch == Arch::kGpt ? "gpt always has biases" : "llama has none"));
+  if (m.arch == Arch::kGpt && m.rope_theta != ModelConfig().rope_theta)
+    return usage_error(fmt::format("rope_theta {}: arch gpt has learned positions; leave it out", m.rope_theta));
   for (auto [key, p] : {std::pair("hidden_dropout", m.hidden_dropout), {"attention_dropout", m.attention_dropout}})
     if (!(p >= 0 && p < 1)) return usage_error(fmt::format("{} is {}: use 0 or more, below 1", key, p));
   for (auto [key, x] : {std::pair("norm_epsilon", m.norm_epsilon), {"rope_theta", m.rope_theta}})
@@ -169,55 +175,6 @@ Status check_ranges(const JobConfig& c) {
   return {};
 }
 
-// What a planted bug needs to exist at all; "" when it is there.
-std::string missing_for(const JobConfig& c) {
-  const bool ring = c.cp_comm == CpComm::kP2p;
-  switch (c.fault.id) {
-    case FaultId::kNone: return "";
-    case FaultId::kRingEarlyExit:
-    case FaultId::kRingUseBeforeArrival:
-    case FaultId::kLastPartWins: return c.cp >= 2 && ring ? "" : "--cp 2 or more and --cp-comm-type p2p";
-    case FaultId::kRingBufferReuse: return c.cp >= 4 && ring ? "" : "--cp 4 or more and --cp-comm-type p2p";
-    case FaultId::kCrossGroupOrder:
-    case FaultId::kCrossGroupOrderOne:
-      return c.tp >= 2 && c.cp >= 2 && c.sequence_parallel ? "" : "--tp 2 --cp 2 --sequence-parallel";
-    case FaultId::kOpMismatch:
-    case FaultId::kSkipAllReduce: return c.cp * c.dp >= 2 ? "" : "--cp 2 or --dp 2";
-    case FaultId::kRankExit: return c.world() >= 2 ? "" : "two ranks or more, for example --cp 2";
-    case FaultId::kNoGlobalMax:
-    case FaultId::kNoGlobalSum:
-    case FaultId::kSumForMax:
-      return c.cp >= 2 && c.cp_comm == CpComm::kGlobalSoftmax ? "" : "--cp 2 and --cp-comm-type global_softmax";
-    case FaultId::kPositionRestart: return c.cp >= 2 ? "" : "--cp 2 or more";
-    case FaultId::kZigzagOnContiguous:
-      return c.cp >= 2 && c.cp_layout == CpLayout::kContiguous ? "" : "--cp 2 or more and --cp-layout contiguous";
-    case FaultId::kPerRankMean: return c.cp * c.dp >= 2 ? "" : "--cp 2 or --dp 2";
-  }
-  return "";
-}
-
-Status check_fault(const JobConfig& c) {
-  const FaultPlan& f = c.fault;
-  if (f.id == FaultId::kNone) return {};
-  const auto rows = fault_rows();
-  const auto row = std::find_if(rows.begin(), rows.end(), [&](const FaultRow& r) { return r.id == f.id; });
-  if (const std::string missing = missing_for(c); !missing.empty())
-    return usage_error(fmt::format("fault {} needs {}", row->name, missing));
-  const struct {
-    const char* key;
-    int value, limit;
-    const char* of;
-  } inside[] = {{"rank", f.rank, c.world(), "ranks"},
-                {"layer", f.layer, c.model.num_layers, "layers"},
-                {"step", f.step, c.train_iters, "steps"},
-                {"ring_step", f.ring_step, c.cp - 1, "hops"}};
-  for (const auto& i : inside)
-    if (row->keys.find(i.key) != std::string_view::npos && i.value >= i.limit)
-      return usage_error(fmt::format("fault {} at {}={}, but the job has {} {}: use at most {}", row->name, i.key,
-                                     i.value, i.limit, i.of, i.limit - 1));
-  return {};
-}
-
 }  // namespace
 
 Result<SequenceSplit> sequence_split(const JobConfig& c) {
@@ -226,7 +183,7 @@ Result<SequenceSplit> sequence_split(const JobConfig& c) {
 
 Status validate(const JobConfig& c) {
   for (const auto check :
-       {check_layout, check_model, check_tensor_parallel, check_batch, check_training, check_ranges, check_fault})
+       {check_layout, check_model, check_tensor_parallel, check_batch, check_training, check_ranges, check_fault_reach})
     if (auto status = check(c); !status) return status;
   return {};
 }

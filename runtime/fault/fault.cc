@@ -74,12 +74,16 @@ Result<FaultPlan> parse_fault(std::string_view text) {
   plan.id = row->id;
   if (colon == text.size()) return plan;
   const std::vector<std::string_view> keys = split(row->keys, ',');
+  std::vector<std::string_view> seen;
   for (std::string_view pair : split(text.substr(colon + 1), ',')) {
     const size_t equals = std::min(pair.find('='), pair.size());
     const std::string_view key = pair.substr(0, equals);
     if (std::find(keys.begin(), keys.end(), key) == keys.end())
       return usage_error(
           fmt::format("fault {} has no key '{}': use {}{}", name, key, fmt::join(keys, ", "), did_you_mean(key, keys)));
+    if (std::find(seen.begin(), seen.end(), key) != seen.end())
+      return usage_error(fmt::format("fault key '{}' is written twice", key));
+    seen.push_back(key);
     const auto value = number(key, equals == pair.size() ? "" : pair.substr(equals + 1));
     if (!value) return tl::unexpected(value.error());
     if (key == "rank") plan.rank = *value, plan.rank_given = true;

@@ -3,6 +3,8 @@
 //
 // dtype: fp32 or fp64 for all floating tensors of one call, unless stated. Accumulation: fp64 for fp64, fp32
 // for fp32; sums over tokens for the loss, LSE and merge weights: fp64 always.
+// NaN and infinity go where the float64 formula takes them (tests/runtime/kernels/nonfinite_test.cc): no kernel turns one
+// into a number. What a mask or a label excludes is no term of the formula; a weight or a dropout factor of 0 is one.
 // Shapes: T tokens (batch x local sequence, flattened), H hidden, D head size, HQ local query heads, HK local
 // K/V heads, V local vocabulary. int32 tensors: rows, documents, token ids, labels.
 #pragma once
@@ -91,7 +93,8 @@ struct AttentionDropout {
   Tensor sample;           // int32 [batch], global sample index
 };
 // Partial attention of q over one K/V block, written (not merged): o[Tq,HQ,D] in q's dtype, lse fp64 [Tq,HQ]
-// (natural; -inf and o = 0 where a row sees nothing), m fp64 [Tq,HQ] = maximum of the scaled scores.
+// (natural; -inf and o = 0 where a row sees nothing), m fp64 [Tq,HQ] = maximum of the scaled scores. A row that sees
+// scores of -inf only: o = NaN, lse = -inf. NaN among its scores: o and lse are NaN, m is the maximum of the others.
 // Mask: layout's may_see on rows and documents. Query head h uses K/V head h / (HQ/HK). Memory is linear in T.
 void flash_forward(Device&, Stream&, const Tensor& q, const Tensor& kv, const TokenInfo& qi, const TokenInfo& ki,
                    double scale, const AttentionDropout&, const Tensor& o, const Tensor& lse, const Tensor& m);
@@ -101,8 +104,8 @@ void attention_delta(Device&, Stream&, const Tensor& o, const Tensor& d_o, const
 void flash_backward(Device&, Stream&, const Tensor& q, const Tensor& kv, const Tensor& d_o, const Tensor& lse,
                     const Tensor& d, const TokenInfo& qi, const TokenInfo& ki, double scale, const AttentionDropout&,
                     const Tensor& dq, const Tensor& dkv);
-// (o, lse) := merge of (o, lse) and (part_o, part_lse); see runtime-performance 2.1: identity (0, -inf); weights
-// exp(l_i - l) in fp64. `overwrite` is what a broken merge does (the last part wins).
+// (o, lse) := merge of (o, lse) and (part_o, part_lse); identity (0, -inf); weights exp(l_i - l) in fp64. Beside
+// a part with an lse above -inf, one of -inf does not count. `overwrite` is what a broken merge does (the last part wins).
 void lse_merge(Device&, Stream&, const Tensor& o, const Tensor& lse, const Tensor& part_o, const Tensor& part_lse,
                bool overwrite);
 // Three-step softmax pieces over one shard: given m_used [Tq,HQ] fp64 (-inf = row sees nothing anywhere):

@@ -14,26 +14,31 @@
 
 namespace ringscope {
 
+// Weights of the two O, and which of them count. An underflowed weight counts: 0 * NaN is NaN.
 struct MergeWeights {
   double a, b, lse;
+  bool use_a, use_b;
 };
+
+// What a broken merge does: the part alone.
+RS_HOST_DEVICE inline MergeWeights last_part_wins(double lse_b) { return {0.0, 1.0, lse_b, false, true}; }
 
 RS_HOST_DEVICE inline MergeWeights merge_weights(double lse_a, double lse_b) {
   const bool no_a = std::isinf(lse_a) && lse_a < 0, no_b = std::isinf(lse_b) && lse_b < 0;
-  if (no_a && no_b) return {0.0, 0.0, lse_a};
-  if (no_b) return {1.0, 0.0, lse_a};
-  if (no_a) return {0.0, 1.0, lse_b};
+  if (no_a && no_b) return {1.0, 1.0, lse_a, true, true};
+  if (no_b) return {std::exp(lse_a - lse_a), 0.0, lse_a, true, false};  // 1, or NaN as below
+  if (no_a) return {0.0, std::exp(lse_b - lse_b), lse_b, false, true};
   const double high = lse_a > lse_b ? lse_a : lse_b, low = lse_a > lse_b ? lse_b : lse_a;
   const double lse = high + std::log1p(std::exp(low - high));
-  return {std::exp(lse_a - lse), std::exp(lse_b - lse), lse};
+  return {std::exp(lse_a - lse), std::exp(lse_b - lse), lse, true, true};
 }
 
-// An identity's O does not count, whatever it holds (a never-written partial may be NaN).
+// A part without scores above -inf (lse = -inf) does not count beside one that has some, whatever its O holds. Of two
+// such parts the sum stays: 0, or NaN where a row saw nothing but scores of -inf.
 template <class T>
 RS_HOST_DEVICE inline T merge_value(const MergeWeights& w, T a, T b) {
-  if (w.a == 0 && w.b == 0) return T(0);
-  if (w.b == 0) return T(w.a * a);
-  if (w.a == 0) return T(w.b * b);
+  if (!w.use_b) return T(w.a * a);
+  if (!w.use_a) return T(w.b * b);
   return T(w.a * a + w.b * b);
 }
 

@@ -64,7 +64,8 @@ AttentionResult attention(const Attention& a) {
       for (int64_t x = 0; x < a.d; ++x) out.o[row.q_at() + x] += weight * a.v[row.k_at(j) + x];
     }
     out.m[row.stat_at()] = m;
-    out.lse[row.stat_at()] = m + std::log(sum);
+    const bool none = std::all_of(keys.begin(), keys.end(), [&](int64_t j) { return row.score(j) == kMinusInfinity; });
+    out.lse[row.stat_at()] = none ? kMinusInfinity : m + std::log(sum);  // log 0; o keeps the NaN of 0/0
   });
   return out;
 }

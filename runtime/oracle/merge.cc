@@ -17,13 +17,14 @@ AttentionResult merge(const std::vector<AttentionResult>& parts, int64_t d) {
   for (size_t i = 0; i < rows; ++i) {
     for (const AttentionResult& part : parts) out.m[i] = std::max(out.m[i], part.m[i]);
     double top = -std::numeric_limits<double>::infinity(), sum = 0;
+    const auto empty = [i](const AttentionResult& part) { return std::isinf(part.lse[i]) && part.lse[i] < 0; };
+    const bool none = std::all_of(parts.begin(), parts.end(), empty);
     for (const AttentionResult& part : parts) top = std::max(top, part.lse[i]);
-    if (std::isinf(top)) continue;  // no part saw a key
-    for (const AttentionResult& part : parts) sum += std::exp(part.lse[i] - top);
-    out.lse[i] = top + std::log(sum);
+    for (const AttentionResult& part : parts) sum += empty(part) ? 0 : std::exp(part.lse[i] - top);
+    if (!none) out.lse[i] = top + std::log(sum);
     for (const AttentionResult& part : parts) {
-      if (std::isinf(part.lse[i])) continue;
-      const double weight = std::exp(part.lse[i] - out.lse[i]);
+      if (empty(part) && !none) continue;
+      const double weight = none ? 1 : std::exp(part.lse[i] - out.lse[i]);
       for (size_t x = 0; x < size_t(d); ++x) out.o[i * d + x] += weight * part.o[i * d + x];
     }
   }

@@ -24,7 +24,8 @@ struct Attention {
 };
 
 // o and lse (natural logarithm of the sum of exp of the visible scaled scores, without dropout), m their
-// maximum. A row that sees nothing: o = 0, lse = m = -inf.
+// maximum among those that are numbers. A row that sees nothing: o = 0, lse = m = -inf; one whose scores are all -inf:
+// o = NaN. Otherwise NaN and infinity go where the formulas take them; a masked pair is in none of them.
 struct AttentionResult {
   std::vector<double> o, lse, m;
 };
@@ -40,7 +41,8 @@ AttentionGradient attention_backward(const Attention&, const std::vector<double>
                                      const std::vector<double>& delta);
 std::vector<double> attention_delta(const std::vector<double>& o, const std::vector<double>& d_o, int64_t d);
 
-// Partial results over disjoint keys become the result over all of them. Identity: o = 0, lse = -inf.
+// Partial results over disjoint keys become the result over all of them. Identity: o = 0, lse = -inf; a part with
+// lse = -inf counts (o is added) only where all parts have it.
 AttentionResult merge(const std::vector<AttentionResult>& parts, int64_t d);
 
 // Cross entropy: sum over positions whose label is >= 0, their number, and d(sum/count)/dlogits.

@@ -1,116 +1,22 @@
 #include "runtime/train/checkpoint.h"
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "runtime/model/names.h"
+#include "runtime/train/checkpoint_config.h"
 #include "tracedb/tensorfile/safetensors.h"
 
 namespace ringscope {
 namespace {
 
-using Json = nlohmann::json;
 using Shapes = std::map<std::string, std::vector<int64_t>>;
-
-Result<Json> read_json(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    return data_error("cannot open '" + path + "': " + std::strerror(errno) +
-                      "; a checkpoint is a directory with config.json and model.safetensors");
-  Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) return data_error("'" + path + "' is not a JSON object");
-  return json;
-}
-
-// Typed lookups that name the key on a wrong type.
-class Keys {
- public:
-  Keys(const Json& json, std::string path) : json_(json), path_(std::move(path)) {}
-
-  template <class T>
-  T get(const char* key, T otherwise) {
-    const auto found = json_.find(key);
-    if (found == json_.end() || found->is_null()) return otherwise;
-    const bool right = std::is_same_v<T, std::string> ? found->is_string()
-                       : std::is_same_v<T, bool>      ? found->is_boolean()
-                       : std::is_integral_v<T>        ? found->is_number_integer()
-                                                      : found->is_number();
-    if (!right) {
-      error_ = "'" + path_ + "': '" + key + "' has the wrong type";
-      return otherwise;
-    }
-    return found->get<T>();
-  }
-  int size(const char* key) {
-    const int64_t value = get<int64_t>(key, 0);
-    if (value < 1 || value > (1 << 24)) error_ = "'" + path_ + "': '" + key + "' is missing or out of range";
-    return int(value);
-  }
-  const std::string& error() const { return error_; }
-
- private:
-  const Json& json_;
-  std::string path_, error_;
-};
-
-ModelConfig read_gpt2(Keys& keys) {
-  ModelConfig m;
-  m.arch = Arch::kGpt;
-  m.num_layers = keys.size("n_layer");
-  m.hidden_size = keys.size("n_embd");
-  m.num_attention_heads = m.num_query_groups = keys.size("n_head");
-  m.ffn_hidden_size = keys.get<int>("n_inner", 4 * m.hidden_size);
-  m.max_position_embeddings = keys.size("n_positions");
-  m.vocab_size = keys.size("vocab_size");
-  m.norm_epsilon = keys.get<double>("layer_norm_epsilon", 1e-5);
-  m.tie_embeddings = keys.get<bool>("tie_word_embeddings", true);
-  m.linear_bias = true;
-  return m;
-}
-
-ModelConfig read_llama(const Json& json, Keys& keys) {
-  ModelConfig m;
-  m.arch = Arch::kLlama;
-  m.num_layers = keys.size("num_hidden_layers");
-  m.hidden_size = keys.size("hidden_size");
-  m.num_attention_heads = keys.size("num_attention_heads");
-  m.num_query_groups = keys.get<int>("num_key_value_heads", m.num_attention_heads);
-  m.head_dim = keys.get<int>("head_dim", 0);
-  m.ffn_hidden_size = keys.size("intermediate_size");
-  m.max_position_embeddings = keys.size("max_position_embeddings");
-  m.vocab_size = keys.size("vocab_size");
-  m.norm_epsilon = keys.get<double>("rms_norm_eps", 1e-6);
-  m.tie_embeddings = keys.get<bool>("tie_word_embeddings", false);
-  m.rope_theta = keys.get<double>("rope_theta", 10000.0);
-  if (const auto rope = json.find("rope_parameters"); rope != json.end() && rope->is_object())
-    m.rope_theta = Keys(*rope, "rope_parameters").get<double>("rope_theta", m.rope_theta);
-  return m;
-}
-
-// What the model would need beyond this version, by name; empty = nothing.
-std::string unsupported(const Json& json, Keys& keys, const std::string& type) {
-  if (type != "gpt2" && type != "llama") return "model_type '" + type + "'";
-  if (type == "gpt2") {
-    const std::string activation = keys.get<std::string>("activation_function", "gelu_new");
-    if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
-      return "activation_function '" + activation + "'";
-    if (keys.get<bool>("scale_attn_by_inverse_layer_idx", false)) return "scale_attn_by_inverse_layer_idx";
-    return "";
-  }
-  if (keys.get<bool>("attention_bias", false)) return "attention_bias";
-  if (keys.get<bool>("mlp_bias", false)) return "mlp_bias";
-  if (const std::string act = keys.get<std::string>("hidden_act", "silu"); act != "silu")
-    return "hidden_act '" + act + "'";
-  for (const char* key : {"rope_parameters", "rope_scaling"})
-    if (const auto rope = json.find(key); rope != json.end() && rope->is_object()) {
-      Keys inner(*rope, key);
-      const std::string kind = inner.get<std::string>("rope_type", inner.get<std::string>("type", "default"));
-      if (kind != "default") return "rope_type '" + kind + "'";
-    }
-  return "";
-}
 
 Shapes expected_shapes(const ModelConfig& m) {
   Shapes shapes;
@@ -140,7 +46,7 @@ Shapes expected_shapes(const ModelConfig& m) {
   return shapes;
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) { return Json(shape).dump(); }
+std::string shape_text(const std::vector<int64_t>& shape) { return nlohmann::json(shape).dump(); }
 
 Status check_tensors(const FileTensors& have, const Shapes& want, const std::string& path) {
   for (const auto& [name, shape] : want) {
@@ -153,51 +59,106 @@ Status check_tensors(const FileTensors& have, const Shapes& want, const std::str
     if (found->second.real.empty() && !found->second.integer.empty())
       return data_error("'" + path + "': tensor '" + name + "' holds integers");
   }
-  for (const auto& [name, tensor] : have)
-    if (!want.contains(name))
-      return data_error("'" + path + "' has an extra tensor '" + name + "' that the model of config.json does not use");
   return {};
 }
 
-// Older GPT-2 files lack the "transformer." prefix and carry mask buffers; a tied head may be stored twice.
-void normalise_names(FileTensors& tensors, const ModelConfig& m) {
-  FileTensors renamed;
-  for (auto& [name, tensor] : tensors) {
-    std::string key = name;
-    if (m.arch == Arch::kGpt) {
-      if (key.ends_with(".attn.bias") || key.ends_with(".attn.masked_bias")) continue;
-      if (!key.starts_with("transformer.") && key != "lm_head.weight") key = "transformer." + key;
-    } else if (key.ends_with(".rotary_emb.inv_freq")) {
-      continue;
-    }
-    if (m.tie_embeddings && key == "lm_head.weight") continue;
-    renamed[key] = std::move(tensor);
+const std::vector<double>& values_of(const FileTensor& tensor, std::vector<double>& widened) {
+  if (tensor.integer.empty()) return tensor.real;
+  widened.assign(tensor.integer.begin(), tensor.integer.end());
+  return widened;
+}
+
+// [1,1,n,n], ones up to the diagonal: what the model does anyway.
+bool is_causal_mask(const FileTensor& tensor) {
+  const std::vector<int64_t>& shape = tensor.shape;
+  if (shape.size() != 4 || shape[0] != 1 || shape[1] != 1 || shape[2] != shape[3]) return false;
+  std::vector<double> widened;
+  const std::vector<double>& values = values_of(tensor, widened);
+  for (int64_t i = 0, n = shape[2]; i < n; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      if (values[size_t(i * n + j)] != (j <= i ? 1 : 0)) return false;
+  return true;
+}
+
+// theta^(-2i/D), as exact as half precision has it.
+bool is_inverse_frequency(const FileTensor& tensor, const ModelConfig& m) {
+  const int64_t d = head_dim(m);
+  if (tensor.shape != std::vector<int64_t>{d / 2} || int64_t(tensor.real.size()) != d / 2) return false;
+  for (int64_t i = 0; i < d / 2; ++i) {
+    const double want = std::pow(m.rope_theta, -2.0 * double(i) / double(d));
+    if (!(std::abs(tensor.real[size_t(i)] - want) <= 0.01 * want + 1e-7)) return false;
   }
-  tensors = std::move(renamed);
+  return true;
+}
+
+bool equal_bits(const FileTensor& a, const FileTensor& b) {
+  const auto same = [](double x, double y) { return x == y || (x != x && y != y); };
+  return a.shape == b.shape && std::equal(a.real.begin(), a.real.end(), b.real.begin(), b.real.end(), same);
+}
+
+// The tensors by the names that the model asks for. Older GPT-2 files lack the "transformer." prefix. What the model
+// does not ask for stays out where it says nothing new (mask buffers, rotary frequencies, a tied head that is a copy of
+// the embedding) and is an error otherwise.
+Result<FileTensors> used_tensors(FileTensors tensors, const ModelConfig& m, const std::string& path) {
+  const bool gpt = m.arch == Arch::kGpt;
+  const Shapes want = expected_shapes(m);
+  FileTensors used;
+  const auto differs = [&](const std::string& name, const std::string& what) {
+    return data_error("'" + path + "': tensor '" + name + "' " + what);
+  };
+  for (auto& [name, tensor] : tensors) {
+    const std::string key =
+        gpt && !want.contains(name) && want.contains("transformer." + name) ? "transformer." + name : name;
+    if (want.contains(key)) {
+      if (!used.emplace(key, std::move(tensor)).second)
+        return differs(key, "is there twice, with and without 'transformer.'");
+    } else if (gpt && (name.ends_with(".attn.masked_bias") && tensor.shape.size() <= 1)) {
+      continue;  // the number that stood for minus infinity
+    } else if (gpt && name.ends_with(".attn.bias")) {
+      if (!is_causal_mask(tensor)) return differs(name, "is not the causal mask that this version computes with");
+    } else if (!gpt && name.ends_with(".rotary_emb.inv_freq")) {
+      if (!is_inverse_frequency(tensor, m)) return differs(name, "is not what rope_theta of config.json gives");
+    } else if (name != "lm_head.weight" || !m.tie_embeddings) {
+      return differs(name, "is an extra one, which the model of config.json does not use");
+    }
+  }
+  const auto head = tensors.find("lm_head.weight");
+  const auto embedding = used.find(model_names(m).embedding);
+  if (m.tie_embeddings && head != tensors.end() && embedding != used.end() &&
+      !equal_bits(head->second, embedding->second))
+    return differs(head->first, "is not the embedding, to which config.json ties it (tie_word_embeddings)");
+  return used;
 }
 
 }  // namespace
 
 Result<Checkpoint> read_checkpoint(const std::string& directory) {
   const std::string config_path = directory + "/config.json";
-  auto json = read_json(config_path);
-  if (!json) return tl::unexpected(json.error());
-  Keys keys(*json, config_path);
-  const std::string type = keys.get<std::string>("model_type", "");
-  if (const std::string what = unsupported(*json, keys, type); !what.empty())
-    return usage_error("the checkpoint '" + directory + "' needs " + what +
-                       ", which this version cannot compute; it runs GPT-2 (gelu_new) and Llama (rope_type default)");
-  Checkpoint out;
-  out.model = type == "gpt2" ? read_gpt2(keys) : read_llama(*json, keys);
-  if (!keys.error().empty()) return data_error(keys.error());
-
+  std::ifstream stream(config_path);
+  if (!stream)
+    return data_error("cannot open '" + config_path + "': " + std::strerror(errno) +
+                      "; a checkpoint is a directory with config.json and model.safetensors");
+  std::ostringstream text;
+  text << stream.rdbuf();
+  auto config = parse_checkpoint_config(text.str(), config_path);
+  if (!config) return tl::unexpected(config.error());
+  std::error_code error;
+  if (std::filesystem::exists(directory + "/adapter_config.json", error))
+    return usage_error("'" + directory +
+                       "' holds an adapter (adapter_config.json), which this version does not apply: " +
+                       "merge it into the weights, or take it away");
+  Checkpoint out{config->model, config->embedding_dropout, {}};
   const std::string weights = directory + "/model.safetensors";
   auto file = read_safetensors(weights);
   if (!file) return tl::unexpected(file.error());
-  normalise_names(*file, out.model);
-  if (auto status = check_tensors(*file, expected_shapes(out.model), weights); !status)
+  if (file->size() < size_t(out.model.num_layers))  // before a list of all that they need is made
+    return data_error("'" + weights + "' has " + std::to_string(file->size()) + " tensors, config.json calls for " +
+                      std::to_string(out.model.num_layers) + " layers");
+  auto used = used_tensors(std::move(*file), out.model, weights);
+  if (!used) return tl::unexpected(used.error());
+  if (auto status = check_tensors(*used, expected_shapes(out.model), weights); !status)
     return tl::unexpected(status.error());
-  for (auto& [name, tensor] : *file) out.tensors[name] = {tensor.shape, std::move(tensor.real)};
+  for (auto& [name, tensor] : *used) out.tensors[name] = {tensor.shape, std::move(tensor.real)};
   return out;
 }
 

@@ -10,12 +10,13 @@
 namespace ringscope {
 
 struct Checkpoint {
-  ModelConfig model;    // from config.json; dropouts are 0
-  HostTensors tensors;  // by checkpoint name
+  ModelConfig model;             // from config.json, with the dropouts of its training
+  double embedding_dropout = 0;  // as in CheckpointConfig
+  HostTensors tensors;           // by checkpoint name
 };
 
-// What this version cannot compute (another model_type, a rope_type, attention biases, a window) is refused by
-// name (kUsage). A missing, extra, misshapen or truncated tensor: kData.
+// What config.json asks for and this version cannot compute, and an adapter beside it, are refused by name (kUsage). A
+// missing, extra, misshapen or truncated tensor, and one that contradicts config.json: kData.
 Result<Checkpoint> read_checkpoint(const std::string& directory);
 
 }  // namespace ringscope

@@ -7,6 +7,35 @@
 namespace ringscope {
 namespace {
 
+std::string place(const EvalInput& in, size_t i) {
+  return "[" + std::to_string(i / size_t(in.length)) + "," + std::to_string(i % size_t(in.length)) + "]";
+}
+
+Status check_token(const EvalInput& in, const ModelConfig& model, size_t i) {
+  if (in.input_ids[i] < 0 || in.input_ids[i] >= model.vocab_size)
+    return data_error("input_ids" + place(in, i) + " is " + std::to_string(in.input_ids[i]) + ", the vocabulary has " +
+                      std::to_string(model.vocab_size));
+  const int64_t label = in.labels.empty() ? -100 : in.labels[i];
+  if (label != -100 && (label < 0 || label >= model.vocab_size))
+    return data_error("labels" + place(in, i) + " is " + std::to_string(label) + ", the vocabulary has " +
+                      std::to_string(model.vocab_size) + "; use -100 for none");
+  const int64_t column = int64_t(i) % in.length;
+  if (label != -100 && !in.valid_lengths.empty() && column >= in.valid_lengths[i / size_t(in.length)])
+    return data_error("labels" + place(in, i) + " counts a token that valid_lengths calls padding: use -100 there");
+  const int64_t position = in.position_ids.empty() ? column : in.position_ids[i];
+  if (position < 0)
+    return data_error("position_ids" + place(in, i) + " is " + std::to_string(position) + ": use 0 or more");
+  if (model.arch == Arch::kGpt && position >= model.max_position_embeddings)
+    return data_error("position" + place(in, i) + " is " + std::to_string(position) + ", the model has " +
+                      std::to_string(model.max_position_embeddings) + " learned positions");
+  // Some frameworks read a restart as a new document, whose tokens do not see those before; others do not.
+  if (!in.position_ids.empty() && in.document_ids.empty() && column > 0 && position <= in.position_ids[i - 1])
+    return data_error("position_ids" + place(in, i) + " is " + std::to_string(position) + " after " +
+                      std::to_string(in.position_ids[i - 1]) +
+                      ": give document_ids as well, which say whether the tokens see each other across it");
+  return {};
+}
+
 Status check_input(const EvalInput& in, const ModelConfig& model) {
   const size_t count = size_t(in.batch * in.length);
   if (in.batch < 1 || in.length < 1 || in.input_ids.size() != count)
@@ -14,20 +43,29 @@ Status check_input(const EvalInput& in, const ModelConfig& model) {
   const auto same = [&](const std::vector<int64_t>& v) { return v.empty() || v.size() == count; };
   if (!same(in.labels) || !same(in.position_ids) || !same(in.document_ids))
     return data_error("labels, position_ids and document_ids must have the shape of input_ids");
-  for (size_t i = 0; i < count; ++i) {
-    const auto place = [&] {
-      return " at [" + std::to_string(i / in.length) + "," + std::to_string(i % in.length) + "]";
-    };
-    if (in.input_ids[i] < 0 || in.input_ids[i] >= model.vocab_size)
-      return data_error("input_ids" + place() + " is " + std::to_string(in.input_ids[i]) + ", the vocabulary has " +
-                        std::to_string(model.vocab_size));
-    if (!in.labels.empty() && in.labels[i] != -100 && (in.labels[i] < 0 || in.labels[i] >= model.vocab_size))
-      return data_error("labels" + place() + " is " + std::to_string(in.labels[i]) + "; use -100 for none");
-    const int64_t position = in.position_ids.empty() ? int64_t(i % in.length) : in.position_ids[i];
-    if (position < 0 || (model.arch == Arch::kGpt && position >= model.max_position_embeddings))
-      return data_error("position" + place() + " is " + std::to_string(position) + ", the model has " +
-                        std::to_string(model.max_position_embeddings) + " learned positions");
-  }
+  if (!in.valid_lengths.empty() && in.valid_lengths.size() != size_t(in.batch))
+    return data_error("valid_lengths must have one entry a sample");
+  for (size_t sample = 0; sample < in.valid_lengths.size(); ++sample)
+    if (in.valid_lengths[sample] < 0 || in.valid_lengths[sample] > in.length)
+      return data_error("valid_lengths[" + std::to_string(sample) + "] is " + std::to_string(in.valid_lengths[sample]) +
+                        ": use 0 to " + std::to_string(in.length));
+  for (size_t i = 0; i < count; ++i)
+    if (auto status = check_token(in, model, i); !status) return status;
+  return {};
+}
+
+// seq_length and the batch sizes are those of the file; who writes them has to say the same.
+Status check_sizes(const JobConfig& given, const JobConfig& config) {
+  const struct {
+    const char* key;
+    int said, is;
+  } sizes[] = {{"seq_length", given.seq_length, config.seq_length},
+               {"micro_batch_size", given.micro_batch_size, config.micro_batch_size},
+               {"global_batch_size", given.global_batch_size, config.global_batch_size}};
+  for (const auto& s : sizes)
+    if (is_named(given, s.key) && s.said != s.is)
+      return usage_error(std::string(s.key) + " " + std::to_string(s.said) + ": the tokens make it " +
+                         std::to_string(s.is) + "; leave the key out");
   return {};
 }
 
@@ -119,11 +157,13 @@ void merge_logits(const RankOutput& rank, const JobSetup& setup, const Coord& co
 
 Result<EvalResult> evaluate(const JobConfig& given, const EvalInput& in, const TrainHooks& hooks) {
   JobConfig config = given;
+  if (in.length > INT32_MAX || in.batch > INT32_MAX) return data_error("input_ids is too large");
   config.seq_length = int(in.length);
   // An evaluation has one microbatch: the batch of the file, whatever the training batch keys say.
   config.micro_batch_size = int((in.batch + config.dp - 1) / config.dp);
   config.global_batch_size = config.micro_batch_size * config.dp;
-  auto setup = set_up(config);
+  if (auto status = check_sizes(given, config); !status) return tl::unexpected(status.error());
+  auto setup = set_up(config, Purpose::kEvaluation);
   if (!setup) return tl::unexpected(setup.error());
   JobSetup& job = **setup;
   if (auto status = check_input(in, job.config.model); !status) return tl::unexpected(status.error());
@@ -136,6 +176,7 @@ Result<EvalResult> evaluate(const JobConfig& given, const EvalInput& in, const T
 
   std::vector<RankOutput> outputs(job.mesh.world());
   EvalResult result;
+  result.non_finite_weights = non_finite_tensors(job.weights, job.config.dtype);
   result.end = run_ranks(
       job,
       [&](RankJob& rank_job, int rank) {
@@ -161,6 +202,7 @@ Result<EvalResult> evaluate(const JobConfig& given, const EvalInput& in, const T
   }
   if (!in.labels.empty()) result.tensors["loss"] = {{}, {outputs[0].values.loss}};
   if (in.gradients) result.tensors["grad_norm"] = {{}, {outputs[0].values.grad_norm}};
+  result.non_finite_out = non_finite_tensors(result.tensors, job.config.dtype);
   return result;
 }
 

@@ -1,7 +1,13 @@
 #include "runtime/train/job_setup.h"
 
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
 #include "probes/recorder/emit.h"
+#include "runtime/config/keys.h"
 #include "runtime/config/split.h"
+#include "runtime/model/names.h"
 #include "tracedb/model/trace_view.h"
 
 namespace ringscope {
@@ -16,6 +22,7 @@ void record_meta(const char* key, const std::string& value) {
 
 void record_job(const JobSetup& job) {
   if (!rs_enabled()) return;
+  record_meta(meta_key::kConfig, to_trace_json(job.config));
   record_meta(meta_key::kWorldSize, std::to_string(job.mesh.world()));
   record_meta(meta_key::kAxisOrder, job.mesh.order());
   record_meta(meta_key::kCpLayout, name(job.config.cp_layout));
@@ -24,18 +31,61 @@ void record_job(const JobSetup& job) {
   record_meta(meta_key::kPaddedLength, std::to_string(job.split.padded()));
 }
 
+// The checkpoint says what the model is; dropout alone may be chosen anew.
+Status check_model_keys(const JobConfig& given, const JobConfig& loaded) {
+  for (const config::Key& key : config::keys()) {
+    if (key.group != "Model" || !is_named(given, key.name)) continue;
+    if (key.name == "checkpoint" || key.name == "hidden_dropout" || key.name == "attention_dropout") continue;
+    auto said = key.get(given), is = key.get(loaded);
+    if (key.name == "head_dim") {  // 0 on either side: hidden size / heads
+      is = head_dim(loaded.model);
+      if (said == 0) said = loaded.model.hidden_size / loaded.model.num_attention_heads;
+    }
+    if (said != is)
+      return usage_error(fmt::format("{} {}: the checkpoint '{}' has {}; leave the key out", key.name, said.dump(),
+                                     given.checkpoint, is.dump()));
+  }
+  return {};
+}
+
+// A dropout that nobody asked for is the checkpoint's.
+Status choose_dropout(JobConfig& config, const JobConfig& given, const Checkpoint& checkpoint) {
+  const auto chosen = [&](const char* key, double asked, double of_checkpoint) {
+    return is_named(given, key) || asked > 0 ? asked : of_checkpoint;
+  };
+  ModelConfig& m = config.model;
+  m.hidden_dropout = chosen("hidden_dropout", given.model.hidden_dropout, checkpoint.model.hidden_dropout);
+  m.attention_dropout = chosen("attention_dropout", given.model.attention_dropout, checkpoint.model.attention_dropout);
+  if (is_named(given, "hidden_dropout") || checkpoint.embedding_dropout == m.hidden_dropout) return {};
+  return usage_error(
+      fmt::format("the checkpoint '{}' trains with embd_pdrop {} and resid_pdrop {}, this version has one dropout for "
+                  "both: choose it with --hidden-dropout",
+                  given.checkpoint, checkpoint.embedding_dropout, checkpoint.model.hidden_dropout));
+}
+
+Result<HostTensors> load_checkpoint(JobConfig& config, Purpose purpose) {
+  auto checkpoint = read_checkpoint(config.checkpoint);
+  if (!checkpoint) return tl::unexpected(checkpoint.error());
+  const JobConfig given = config;
+  config.model = checkpoint->model;
+  if (auto status = check_model_keys(given, config); !status) return tl::unexpected(status.error());
+  if (purpose == Purpose::kTraining) {
+    if (auto status = choose_dropout(config, given, *checkpoint); !status) return tl::unexpected(status.error());
+  } else {
+    config.model.hidden_dropout = given.model.hidden_dropout;
+    config.model.attention_dropout = given.model.attention_dropout;
+  }
+  return std::move(checkpoint->tensors);
+}
+
 }  // namespace
 
-Result<std::unique_ptr<JobSetup>> set_up(JobConfig config) {
+Result<std::unique_ptr<JobSetup>> set_up(JobConfig config, Purpose purpose) {
   auto job = std::make_unique<JobSetup>();
   if (!config.checkpoint.empty()) {
-    auto checkpoint = read_checkpoint(config.checkpoint);
-    if (!checkpoint) return tl::unexpected(checkpoint.error());
-    const double hidden = config.model.hidden_dropout, attention = config.model.attention_dropout;
-    config.model = checkpoint->model;
-    config.model.hidden_dropout = hidden;
-    config.model.attention_dropout = attention;
-    job->weights = std::move(checkpoint->tensors);
+    auto weights = load_checkpoint(config, purpose);
+    if (!weights) return tl::unexpected(weights.error());
+    job->weights = std::move(*weights);
   }
   if (config.model.max_position_embeddings == 0) config.model.max_position_embeddings = config.seq_length;
   if (auto status = validate(config); !status) return tl::unexpected(status.error());

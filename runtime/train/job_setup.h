@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "runtime/train/checkpoint.h"
+#include "runtime/train/nonfinite.h"
 #include "runtime/train/rank_job.h"
 
 namespace ringscope {
@@ -21,8 +22,12 @@ struct JobSetup {
   const HostTensors* start_weights() const { return weights.empty() ? nullptr : &weights; }
 };
 
-// Reads the checkpoint if one is named, validates, builds everything.
-Result<std::unique_ptr<JobSetup>> set_up(JobConfig config);
+// What a checkpoint names that only training uses (dropout) is left out of an evaluation.
+enum class Purpose { kTraining, kEvaluation };
+
+// Reads the checkpoint if one is named, validates, builds everything. A key of the model that somebody wrote and that
+// says another thing than the checkpoint: kUsage.
+Result<std::unique_ptr<JobSetup>> set_up(JobConfig config, Purpose purpose);
 // Runs the ranks; hooks as in train().
 RunEnd run_ranks(JobSetup&, const std::function<RankEnd(RankJob&, int rank)>& body, const TrainHooks& hooks);
 

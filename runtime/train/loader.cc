@@ -44,15 +44,13 @@ std::vector<int32_t> Loader::applied_positions(const std::vector<Sequence>& sequ
   const bool restart = ctx_.fault(FaultId::kPositionRestart);
   const bool zigzag = ctx_.fault(FaultId::kZigzagOnContiguous);
   std::vector<int32_t> other;
-  if (zigzag)
-    if (auto split = SequenceSplit::make(split_.padded(), split_.cp(), CpLayout::kZigzag))
-      other = split->rows(ctx_.coord.cp);
+  if (zigzag) other = SequenceSplit::make(split_.padded(), split_.cp(), CpLayout::kZigzag)->rows(ctx_.coord.cp);
   std::vector<int32_t> positions;
   for (const Sequence& s : sequences)
     for (size_t i = 0; i < rows.size(); ++i) {
       int32_t position = s.info.document[rows[i]] < 0 ? 0 : s.info.position[rows[i]];
       if (restart) position = int32_t(i);
-      if (zigzag && i < other.size()) position = s.info.document[other[i]] < 0 ? 0 : s.info.position[other[i]];
+      if (zigzag) position = other[i] < split_.length() ? s.info.position[other[i]] : 0;  // padded further
       positions.push_back(position);
     }
   return positions;
@@ -82,8 +80,8 @@ ModelBatch Loader::load(const std::vector<Sequence>& sequences) {
     return row < int32_t(v.size()) ? v[row] : otherwise;
   };
   const int own = ctx_.coord.cp;
-  out.input_ids = upload("batch.tokens",
-                         column(own, [&](const Sequence& s, int32_t row) { return at(s.tokens, row, kPaddingToken); }));
+  out.input_ids =
+      upload("batch.tokens", column(own, [&](const Sequence& s, int32_t row) { return at(s.tokens, row, kNoToken); }));
   out.labels =
       upload("batch.labels", column(own, [&](const Sequence& s, int32_t row) { return at(s.labels, row, kNoLabel); }));
   out.row = upload("batch.row", column(own, [](const Sequence&, int32_t row) { return row; }));

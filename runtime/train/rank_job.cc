@@ -101,7 +101,8 @@ void RankJob::reduce_bucket(Communicator& comm, Stream& stream, const GradBucket
   const bool target = faulty && bucket.layer >= 0;
   if (target && ctx_.fault(FaultId::kSkipAllReduce)) return;
   if (target && ctx_.fault(FaultId::kOpMismatch)) {
-    comm.broadcast(stream, bucket.grads, 0, name);
+    // From another rank: as root, this one would send what an all-reduce of two ranks waits for, and nobody would hang.
+    comm.broadcast(stream, bucket.grads, comm.rank() == 0 ? 1 : 0, name);
     return;
   }
   comm.all_reduce(stream, bucket.grads, bucket.grads, RedOp::kSum, name);
@@ -114,13 +115,13 @@ void RankJob::reduce_norms_over_tp() {
     if (bucket.replicated) reduce_bucket(*ctx_.tp, *ctx_.compute, bucket, "grad.norm_tp", false);
 }
 
-void RankJob::reduce_weights_over_cp() {
+void RankJob::reduce_over_cp(bool replicated) {
   if (!ctx_.cp) return;
   for (const GradBucket& bucket : model_->store().buckets())
-    reduce_bucket(*ctx_.cp, *ctx_.compute, bucket, "grad.weight_cp", true);
+    if (bucket.replicated == replicated) reduce_bucket(*ctx_.cp, *ctx_.compute, bucket, "grad.weight_cp", true);
 }
 
-void RankJob::reduce_weights_over_dp() {
+void RankJob::reduce_over_dp() {
   if (!ctx_.dp) return;
   Device& device = *ctx_.device;
   device.order(*ctx_.compute, *ctx_.dp_stream, "grad.ready");
@@ -133,14 +134,12 @@ void RankJob::sync_gradients() {
   ScopedWhere place(*ctx_.device, [](Where& w) { w.pass = Pass::kOptimizer; });
   const bool diagonal = ctx_.coord.tp == ctx_.coord.cp;
   const bool swapped = (diagonal && ctx_.fault(FaultId::kCrossGroupOrder)) || ctx_.fault(FaultId::kCrossGroupOrderOne);
-  if (swapped) {
-    reduce_weights_over_cp();
-    reduce_norms_over_tp();
-  } else {
-    reduce_norms_over_tp();
-    reduce_weights_over_cp();
-  }
-  reduce_weights_over_dp();
+  // Exchanged are two reductions that need nothing of each other: the sums stay the same, the waits do not.
+  if (!swapped) reduce_norms_over_tp();
+  reduce_over_cp(/*replicated=*/false);
+  if (swapped) reduce_norms_over_tp();
+  reduce_over_cp(/*replicated=*/true);
+  reduce_over_dp();
 
   Device& device = *ctx_.device;
   kernels::fill(device, *ctx_.compute, "grad.norm_zero", norm_sq_, 0);

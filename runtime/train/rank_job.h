@@ -52,8 +52,8 @@ class RankJob {
   void reduce_over(Communicator* comm, Stream& stream, const Tensor& tensor, const char* name);
   void reduce_bucket(Communicator& comm, Stream& stream, const GradBucket& bucket, const char* name, bool faulty);
   void reduce_norms_over_tp();
-  void reduce_weights_over_cp();
-  void reduce_weights_over_dp();
+  void reduce_over_cp(bool replicated);  // the buckets that TP splits, or those that it replicates
+  void reduce_over_dp();
 
   JobConfig config_;
   std::unique_ptr<Device> device_;  // outlives everything that holds tensors

@@ -11,6 +11,7 @@ namespace ringscope {
 
 inline constexpr int kPaddingToken = 256;
 inline constexpr int32_t kNoLabel = -1;
+inline constexpr int32_t kNoToken = -1;  // behind the end of a sequence; its embedding is 0
 
 class TextData {
  public:

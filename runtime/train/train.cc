@@ -170,7 +170,7 @@ class Trainer {
 }  // namespace
 
 Result<TrainResult> train(const JobConfig& config, const TrainHooks& hooks, const TrainOptions& options) {
-  auto setup = set_up(config);
+  auto setup = set_up(config, Purpose::kTraining);
   if (!setup) return tl::unexpected(setup.error());
   JobSetup& job = **setup;
   if (job.config.model.vocab_size <= kPaddingToken)

@@ -11,6 +11,7 @@
 #include "runtime/model/host_tensor.h"
 #include "runtime/sched/sched.h"
 #include "runtime/train/attention_dump.h"
+#include "runtime/train/nonfinite.h"
 #include "tracedb/base/result.h"
 
 namespace ringscope {
@@ -53,15 +54,19 @@ Result<TrainResult> train(const JobConfig&, const TrainHooks&, const TrainOption
 // One batch through a checkpoint (CLI.md, "eval tensors").
 struct EvalInput {
   int64_t batch = 0, length = 0;
-  std::vector<int64_t> input_ids, labels, position_ids, document_ids;  // empty = absent
+  std::vector<int64_t> input_ids, labels, position_ids, document_ids;  // [batch, length]; empty = absent
+  std::vector<int64_t> valid_lengths;                                  // [batch]; what follows is padding
   bool gradients = false;
 };
 struct EvalResult {
   RunEnd end = RunEnd::kCompleted;
-  HostTensors tensors;  // logits, loss, grad.<name>, grad_norm
+  HostTensors tensors;                                              // logits, loss, grad.<name>, grad_norm
+  std::vector<NonFiniteTensor> non_finite_weights, non_finite_out;  // of the checkpoint; of `tensors`
   std::vector<RankTraffic> traffic_forward, traffic;
   std::vector<int64_t> kv_peak_bytes;
 };
+// kUsage: what the checkpoint or the configuration asks for and this version cannot compute. kData: input that lies
+// outside the model (ids, labels, positions) or contradicts itself.
 Result<EvalResult> evaluate(const JobConfig&, const EvalInput&, const TrainHooks&);
 
 }  // namespace ringscope

@@ -252,7 +252,6 @@ Result<int> run(const Arguments& args) {
   auto recording = Recording::start(flags->recording);
   if (!recording) return tl::unexpected(recording.error());
   recording->record_meta(meta_key::kToolVersion, std::string(kVersion));
-  recording->record_meta(meta_key::kConfig, to_json(*config));
   if (!flags->quiet) announce(*config);
   InterruptGuard interrupt;
   TrainOptions options;

@@ -165,7 +165,7 @@ void lse_merge(Device& device, Stream& stream, const Tensor& o, const Tensor& ls
       for (int64_t i = 0, n = lse.count(); i < n; ++i) {
         double& l = lse.data<double>()[i];
         const double part = part_lse.data<double>()[i];
-        const MergeWeights w = overwrite ? MergeWeights{0, 1, part} : merge_weights(l, part);
+        const MergeWeights w = overwrite ? last_part_wins(part) : merge_weights(l, part);
         T* to = o.data<T>() + i * d;
         const T* from = part_o.data<T>() + i * d;
         for (int64_t x = 0; x < d; ++x) to[x] = merge_value(w, to[x], from[x]);
@@ -183,10 +183,10 @@ void softmax_normalise(Device& device, Stream& stream, const Tensor& u, const Te
       const int64_t d = u.dim(2);
       for (int64_t i = 0, n = z.count(); i < n; ++i) {
         const double sum = z.data<double>()[i], top = m.data<double>()[i];
-        const bool empty = sum == 0 || (std::isinf(top) && top < 0);
+        const bool empty = sum == 0 || (std::isinf(top) && top < 0 && !std::isnan(sum));
         const T* weighted = u.data<T>() + i * d;
         T* out = o.data<T>() + i * d;
-        for (int64_t x = 0; x < d; ++x) out[x] = empty ? T(0) : T(weighted[x] / sum);
+        for (int64_t x = 0; x < d; ++x) out[x] = empty ? 0 * weighted[x] : T(weighted[x] / sum);
         lse.data<double>()[i] = empty ? -INFINITY : top + std::log(sum);
       }
     });

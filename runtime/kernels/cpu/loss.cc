@@ -95,8 +95,8 @@ void sum_of_squares(Device& device, Stream& stream, const Tensor& x, const Tenso
 
 void clip_factor(Device& device, Stream& stream, const Tensor& total, double max_norm, const Tensor& clip) {
   device.launch(stream, "grad.clip_factor", {total}, {clip}, [=] {
-    const double norm = std::sqrt(total.data<double>()[0]);
-    clip.data<double>()[0] = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+    const double room = max_norm / (std::sqrt(total.data<double>()[0]) + 1e-6);
+    clip.data<double>()[0] = max_norm <= 0 || room >= 1 ? 1.0 : room;  // a norm of NaN makes every gradient NaN
   });
 }
 

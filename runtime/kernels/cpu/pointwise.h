@@ -13,7 +13,7 @@ struct Table {
   // One row: y = silu(gate) * up.
   void (*swiglu)(const T* gate, const T* up, int64_t n, T* y);
   void (*swiglu_backward)(const T* gate, const T* up, const T* dy, int64_t n, T* d_gate, T* d_up);
-  // One row: y[j] = x[j] * kept_factor where the element drawn from (key, first + j) is kept, else 0.
+  // One row: y[j] = x[j] * kept_factor where the element drawn from (key, first + j) is kept, else x[j] * 0.
   void (*dropout)(const T* x, uint64_t key, uint64_t first, double p, int64_t n, T* y);
   // Sum of exp(x - m), in fp64; and y = factor * exp(x - m).
   double (*sum_exp)(const T* x, T m, int64_t n);

@@ -27,7 +27,7 @@ struct LseMerge {
 template <class T>
 RS_HOST_DEVICE inline double merge_lane(const LseMerge<T>& m, int64_t row, int lane) {
   const MergeWeights w =
-      m.overwrite ? MergeWeights{0.0, 1.0, m.part_lse[row]} : merge_weights(m.lse[row], m.part_lse[row]);
+      m.overwrite ? last_part_wins(m.part_lse[row]) : merge_weights(m.lse[row], m.part_lse[row]);
   for (int64_t x = lane; x < m.d; x += kLanes)
     m.o[row * m.d + x] = merge_value(w, m.o[row * m.d + x], m.part_o[row * m.d + x]);
   return w.lse;

@@ -90,6 +90,26 @@ TEST(Comm, MaxMinAvg) {
   });
 }
 
+// As NCCL: of NaN and numbers MAX and MIN take the numbers, whatever the rank that has the NaN; SUM takes the NaN.
+TEST(Comm, NaNLosesAMaximumAndKeepsASum) {
+  under_all_slots({5}, [](auto make, int64_t count, int world) {
+    auto job = make();
+    EXPECT_EQ(job->run([&](HostRank& r) {
+      for (RedOp op : {RedOp::kMax, RedOp::kMin, RedOp::kSum})
+        for (int poisoned = 0; poisoned < world; ++poisoned) {
+          Tensor t = r.filled(
+              count, [&](int64_t) { return r.rank == poisoned ? NAN : 1.0 + r.rank; }, DType::kF64);
+          r.comm->all_reduce(*r.stream, t, t, op, "reduce");
+          const double got = r.values(t)[0];
+          if (op == RedOp::kSum || world == 1) ASSERT_TRUE(std::isnan(got));
+          else if (op == RedOp::kMax) ASSERT_EQ(got, poisoned == world - 1 ? world - 1 : world);
+          else ASSERT_EQ(got, poisoned == 0 ? 2 : 1);
+        }
+    }),
+              RunEnd::kCompleted);
+  });
+}
+
 TEST(Comm, ReduceScatterAndAllGather) {
   under_all_slots(kSmall, [](auto make, int64_t count, int world) {
     auto job = make();

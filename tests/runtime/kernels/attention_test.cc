@@ -330,14 +330,16 @@ TEST(LseMerge, IdentityAndExtremes) {
   on_device([](const Lab& lab) {
     const double nan = std::numeric_limits<double>::quiet_NaN();
     for (DType type : {DType::kF64, DType::kF32}) {
-      const Partial identity{{0, 0}, {-kInf}}, unwritten{{nan, nan}, {-kInf}}, some{{1.5, -2}, {-1e4}};
-      for (const Partial& none : {identity, unwritten}) {
+      // Without scores above -inf: no visible key, or only keys whose score is -inf (0/0).
+      const Partial identity{{0, 0}, {-kInf}}, undefined{{nan, nan}, {-kInf}}, some{{1.5, -2}, {-1e4}};
+      for (const Partial& none : {identity, undefined}) {
         EXPECT_EQ(merge(lab, some, none, false, type).o, some.o);
         EXPECT_EQ(merge(lab, none, some, false, type).o, some.o);
         EXPECT_EQ(merge(lab, none, some, false, type).lse, some.lse);
-        EXPECT_EQ(merge(lab, none, none, false, type).o, Numbers({0, 0}));
         EXPECT_EQ(merge(lab, none, none, false, type).lse, Numbers({-kInf}));
       }
+      EXPECT_EQ(merge(lab, identity, identity, false, type).o, Numbers({0, 0}));
+      EXPECT_TRUE(std::isnan(merge(lab, identity, undefined, false, type).o[0]));
       const Partial high{{7, 8}, {1e4}};
       EXPECT_EQ(merge(lab, some, high, false, type).o, high.o);
       EXPECT_EQ(merge(lab, high, some, false, type).lse, high.lse);

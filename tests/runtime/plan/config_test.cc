@@ -237,6 +237,14 @@ TEST(ConfigJson, WritesWhatItReads) {
   EXPECT_EQ(json::parse(to_json(default_job()))["turns"], nullptr);
 }
 
+TEST(ConfigJson, WhatATraceHoldsIsTheSameWithAndWithoutAFault) {
+  const JobConfig clean = with(default_job(), {{"cp", "4"}});
+  EXPECT_EQ(to_trace_json(with(clean, {{"fault", "ring-early-exit:rank=2"}})), to_trace_json(clean));
+  json whole = json::parse(to_json(clean));
+  whole.erase("fault");
+  EXPECT_EQ(json::parse(to_trace_json(clean)), whole);
+}
+
 TEST(Validate, AcceptsTheDefaults) {
   EXPECT_TRUE(validate(default_job())) << refusal(validate(default_job()));
   EXPECT_TRUE(validate(JobConfig())) << refusal(validate(JobConfig()));
@@ -271,6 +279,9 @@ TEST(Validate, SentencesNameTheValueAndWhatToUse) {
   EXPECT_TRUE(has(refused({{"hang-timeout", "0"}}), "hang_timeout is 0"));
   EXPECT_TRUE(has(refused({{"train-iters", "0"}}), "train_iters is 0"));
   EXPECT_TRUE(has(refused({{"num-layers", "0"}}), "num_layers is 0"));
+  EXPECT_EQ(refused({{"linear-bias", ""}}), "linear_bias true: arch llama has none; leave it out");
+  EXPECT_TRUE(has(refused({{"arch", "gpt"}, {"linear-bias", "false"}}), "arch gpt always has biases"));
+  EXPECT_TRUE(has(refused({{"arch", "gpt"}, {"rope-theta", "5e5"}}), "arch gpt has learned positions"));
   EXPECT_TRUE(has(refused({{"arch", "gpt"}, {"num-query-groups", "2"}}), "arch gpt has no grouped heads"));
   EXPECT_TRUE(
       has(refused({{"hidden-size", "12"}, {"num-attention-heads", "4"}}), "rotary positions need an even width"));

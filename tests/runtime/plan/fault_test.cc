@@ -88,6 +88,7 @@ TEST(FaultPlan, RefusalsNameTheNearestWord) {
   EXPECT_NE(message("rank-exit:step=x").find("step=x is not a number"), std::string::npos);
   EXPECT_NE(message("rank-exit:step=-1").find("is not a number"), std::string::npos);
   EXPECT_NE(message("rank-exit:step").find("is not a number"), std::string::npos);
+  EXPECT_NE(message("rank-exit:rank=1,step=2,rank=2").find("'rank' is written twice"), std::string::npos);
   EXPECT_EQ(parse_fault("").error().kind, ErrorKind::kUsage);
   EXPECT_EQ(parse_fault("rank-exit:").error().kind, ErrorKind::kUsage);
   EXPECT_NE(message("completely-different").find("unknown fault"), std::string::npos);

@@ -774,6 +774,47 @@ class Eval(CliTest):
         self.refused(3, "cannot write", *base[:-1], "no/such/out.safetensors", "--tokens", "t.safetensors")
         self.assertEqual(self.left_over(), ["t.safetensors"])
 
+    def test_tensors_that_nobody_reads(self):
+        base = ["eval", "--checkpoint", os.path.join(MODELS, "llama"), "-o", "out.safetensors", "--tokens", "t.safetensors"]
+        entry = lambda i: {"dtype": "I64", "shape": [1, 4], "data_offsets": [32 * i, 32 * i + 32]}
+        tokens = struct.pack("<8q", 1, 2, 3, 4, 1, 1, 1, 1)
+        for name in ("attention_mask", "token_type_ids", "label_ids", "inputs_embeds"):
+            write_safetensors(self.path("t.safetensors"), {"input_ids": entry(0), name: entry(1)}, tokens)
+            self.refused(2, f"tensor '{name}'", *base)
+        self.refused(2, "did you mean 'position_ids'", *self.with_tensor("postion_ids", entry, tokens, base))
+        # Another prefix's names are not looked at.
+        write_safetensors(self.path("t.safetensors"), {"input_ids": entry(0), "odd.attention_mask": entry(1)}, tokens)
+        self.assertEqual(self.call(*base).returncode, 0)
+        lengths = {"dtype": "I64", "shape": [1], "data_offsets": [32, 40]}
+        write_safetensors(self.path("t.safetensors"), {"input_ids": entry(0), "valid_lengths": lengths}, struct.pack("<5q", 1, 2, 3, 4, 3))
+        self.assertEqual(self.call(*base).returncode, 0)
+        write_safetensors(self.path("t.safetensors"), {"input_ids": entry(0), "valid_lengths": lengths}, struct.pack("<5q", 1, 2, 3, 4, 5))
+        self.refused(3, "valid_lengths[0] is 5", *base)
+
+    def with_tensor(self, name, entry, data, command):
+        write_safetensors(self.path("t.safetensors"), {"input_ids": entry(0), name: entry(1)}, data)
+        return command
+
+    def test_names_what_is_not_finite(self):
+        os.mkdir(self.path("model"))
+        shutil.copy(os.path.join(MODELS, "llama", "config.json"), self.path("model"))
+        header, data = read_safetensors(os.path.join(MODELS, "llama", "model.safetensors"))
+        name = "model.layers.1.mlp.up_proj.weight"
+        begin = header[name]["data_offsets"][0]
+        write_safetensors(self.path("model/model.safetensors"), header,
+                          data[:begin] + struct.pack("<f", math.nan) + data[begin + 4:])
+        done = self.call("eval", "--checkpoint", "model", "--tokens", os.path.join(MODELS, "llama", "inputs.safetensors"),
+                         "--prefix", "plain.", "-o", "out.safetensors", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"'{name}' is not finite: 1 NaN and 0 infinite of 1920 values", done.stderr)
+        self.assertIn("the result is not finite: logits", done.stderr)
+        result = json.loads(done.stdout)
+        self.assertEqual(result["non_finite"]["checkpoint"], [{"tensor": name, "nan": 1, "infinite": 0, "values": 1920}])
+        self.assertEqual([t["tensor"] for t in result["non_finite"]["output"]], ["logits", "loss"])
+        self.assertIsNone(result["loss"])
+        clean = json.loads(self.evaluate("--json").stdout)
+        self.assertEqual(clean["non_finite"], {"checkpoint": [], "output": []})
+
     def test_bad_checkpoints(self):
         header, data = read_safetensors(os.path.join(MODELS, "llama", "model.safetensors"))
         os.mkdir(self.path("model"))
