@@ -39,7 +39,7 @@ bool RankJob::start(const HostTensors* weights) {
     (axis == Axis::kTp ? ctx_.tp : axis == Axis::kCp ? ctx_.cp : ctx_.dp) = std::move(comm);
   }
   const int heads = config_.model.num_attention_heads / ctx_.mesh.size(Axis::kTp);
-  ctx_.softmax_log = std::make_unique<SoftmaxLog>(device, ctx_.coord.tp * heads);
+  ctx_.softmax_log = std::make_unique<SoftmaxLog>(device, ctx_.coord.tp * heads, ctx_.coord.tp);
   model_ = std::make_unique<Model>(ctx_);
   model_->store().allocate();
   if (weights) {
@@ -114,10 +114,11 @@ void RankJob::reduce_norms_over_tp() {
     if (bucket.replicated) reduce_bucket(*ctx_.tp, *ctx_.compute, bucket, "grad.norm_tp", false);
 }
 
-void RankJob::reduce_weights_over_cp() {
+void RankJob::reduce_weights_over_cp(bool split, bool replicated) {
   if (!ctx_.cp) return;
   for (const GradBucket& bucket : model_->store().buckets())
-    reduce_bucket(*ctx_.cp, *ctx_.compute, bucket, "grad.weight_cp", true);
+    if (bucket.replicated ? replicated : split)
+      reduce_bucket(*ctx_.cp, *ctx_.compute, bucket, "grad.weight_cp", true);
 }
 
 void RankJob::reduce_weights_over_dp() {
@@ -132,10 +133,14 @@ void RankJob::reduce_weights_over_dp() {
 void RankJob::sync_gradients() {
   ScopedWhere place(*ctx_.device, [](Where& w) { w.pass = Pass::kOptimizer; });
   const bool diagonal = ctx_.coord.tp == ctx_.coord.cp;
-  const bool swapped = (diagonal && ctx_.fault(FaultId::kCrossGroupOrder)) || ctx_.fault(FaultId::kCrossGroupOrderOne);
-  if (swapped) {
+  if (diagonal && ctx_.fault(FaultId::kCrossGroupOrder)) {
     reduce_weights_over_cp();
     reduce_norms_over_tp();
+  } else if (ctx_.fault(FaultId::kCrossGroupOrderOne)) {
+    // Harmless only if the sums stay right: what TP reduces goes over CP behind it, as on the other ranks.
+    reduce_weights_over_cp(true, false);
+    reduce_norms_over_tp();
+    reduce_weights_over_cp(false, true);
   } else {
     reduce_norms_over_tp();
     reduce_weights_over_cp();

@@ -52,7 +52,8 @@ class RankJob {
   void reduce_over(Communicator* comm, Stream& stream, const Tensor& tensor, const char* name);
   void reduce_bucket(Communicator& comm, Stream& stream, const GradBucket& bucket, const char* name, bool faulty);
   void reduce_norms_over_tp();
-  void reduce_weights_over_cp();
+  // Of the buckets those that TP splits, those that it replicates, or both.
+  void reduce_weights_over_cp(bool split = true, bool replicated = true);
   void reduce_weights_over_dp();
 
   JobConfig config_;

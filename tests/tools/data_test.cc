@@ -280,7 +280,7 @@ TraceView loss_rows(const std::vector<uint64_t>& counts, bool own_divisor, int t
       row.loss_sum = 3.0 * double(n);
       row.valid_tokens = n;
       row.divisor = own_divisor ? double(n) : double(total);
-      row.loss = own_divisor ? 3.2 : 3.0;
+      row.loss = own_divisor && counts[0] != counts[1] ? 3.2 : 3.0;
       trace.raw().train_steps.push_back(row);
     }
   return trace.finish();
