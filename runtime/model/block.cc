@@ -55,6 +55,7 @@ Tensor Block::attend(const Tensor& x, const ModelBatch& batch, BlockSaved& saved
   kernels::split_qkv(device, *ctx_.compute, qkv, heads_q_, heads_kv_, rope_base_, batch.position, q, kv);
   watch({{"attention.q", TensorRole::kAttentionInput, q}, {"attention.kv", TensorRole::kAttentionInput, kv}});
   const Tensor o = attention_.forward(q, kv, attention_batch(batch), saved.attention);
+  watch({{"attention.o", TensorRole::kAttentionOutput, o}});
   if (ctx_.attention_watch) ctx_.attention_watch->forward(saved.attention);
   return out_.forward(o.reshape({batch.tokens, heads_q_ * dim_}), "attention.out_reduce");
 }

@@ -199,9 +199,7 @@ class Losses {
       if (!equal_counts(step) && !own_counts(step).empty()) continue;  // has a name
       const std::vector<size_t> off = where(step, [&](size_t row) { return !near(rows_[row].loss, step.mean()); });
       if (off.empty()) continue;
-      // Who divides by something else than the global count explains a loss that is wrong everywhere.
-      std::vector<size_t> wrong = where(step, [&](size_t row) { return !near(rows_[row].divisor, step.total); });
-      if (wrong.empty()) wrong = off;
+      const std::vector<size_t> wrong = contradicting(step, off);
       ++count;
       for (size_t row : wrong) accused.push_back(rows_[row].rank);
       if (!found) found = unexplained_finding(step, rows_[wrong[0]]);
@@ -219,6 +217,26 @@ class Losses {
     std::vector<size_t> rows;
     std::copy_if(step.rows.begin(), step.rows.end(), std::back_inserter(rows), test);
     return rows;
+  }
+
+  // Who is behind a loss that is wrong: who divides by something else than the global count, or whose share of the loss
+  // entered twice or not at all; otherwise who reported it.
+  std::vector<size_t> contradicting(const Step& step, const std::vector<size_t>& off) const {
+    if (auto rows = where(step, [&](size_t row) { return !near(rows_[row].divisor, step.total); }); !rows.empty())
+      return rows;
+    const auto odd = std::find_if(step.copies.begin(), step.copies.end(), [&](const std::vector<size_t>& copies) {
+      return share_counts(step, off, copies[0]);
+    });
+    return odd == step.copies.end() ? off : *odd;
+  }
+
+  // Do all reported losses lie one share beside the mean? Shares are alike, so that fp32 would not tell them apart.
+  bool share_counts(const Step& step, const std::vector<size_t>& off, size_t shard) const {
+    const double share = rows_[shard].loss_sum / step.total;
+    return off.size() == step.rows.size() && std::all_of(off.begin(), off.end(), [&](size_t row) {
+             const double apart = std::fabs(rows_[row].loss - step.mean());
+             return std::fabs(apart - std::fabs(share)) <= 1e-7 * std::fabs(step.mean());
+           });
   }
 
   Finding unexplained_finding(const Step& step, const TrainStepRow& shown) const {

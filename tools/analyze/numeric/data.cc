@@ -43,6 +43,10 @@ bool data_causes(const Finding& cause, const Finding& f) {
 }
 
 bool before(const Finding& a, const Finding& b) {
+  // Replicas are compared at the end of a step, whatever tensor it is that differs: a NaN of the step came first.
+  if (a.where.step == b.where.step && not_a_number(a) != not_a_number(b) &&
+      (a.id == "numeric.replica" || b.id == "numeric.replica"))
+    return not_a_number(a);
   if (earlier(a.where, b.where)) return true;
   // In one place a name goes before what has none.
   return !earlier(b.where, a.where) && !a.id.ends_with(".unexplained") && b.id.ends_with(".unexplained");

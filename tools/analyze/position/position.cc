@@ -34,8 +34,9 @@ class Positions {
   DataFindings run() {
     DataFindings out;
     for (const PositionSample& sample : collected_.samples) compare(sample);
-    if (!wrong_.empty()) out.findings.push_back(finding(best()));
-    else if (auto shared = shared_rows()) out.findings.push_back(std::move(*shared));
+    // Positions of rows that a rank should not hold say nothing more.
+    if (auto shared = shared_rows()) out.findings.push_back(std::move(*shared));
+    else if (!wrong_.empty()) out.findings.push_back(finding(best()));
     count_contradictions(out, "position blocks", collected_.contradictory,
                          "runs that are empty or lie outside of the sequence; nothing rests on them");
     return out;
