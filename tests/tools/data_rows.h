@@ -43,7 +43,7 @@ inline TraceView without_labels(TraceView view) {
 inline int64_t contradictions(const Report& report) {
   int64_t count = 0;
   for (const ImportStat& stat : report.import_stats)
-    if (stat.name.find("contradict themselves") != std::string::npos) count += stat.count;
+    if (stat.name.find(".contradictory_") != std::string::npos) count += stat.count;
   return count;
 }
 

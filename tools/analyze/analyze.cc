@@ -86,7 +86,10 @@ Report analyze(const TraceView& view) {
   append(found, races(index));  // order is observed, whatever the data
   DataFindings data = data_findings(index);
   add_data_findings(found, std::move(data.findings));
-  report.import_stats.insert(report.import_stats.end(), data.stats.begin(), data.stats.end());
+  for (ImportStat& stat : data.stats) {
+    report.missing_evidence.push_back(stat.help + " (" + std::to_string(stat.count) + " x " + stat.name + ")");
+    report.import_stats.push_back(std::move(stat));
+  }
 
   sort_findings(found);
   report.findings = std::move(found);

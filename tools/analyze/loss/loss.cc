@@ -39,8 +39,8 @@ class Losses {
     if (auto f = per_rank_mean(steps)) out.findings.push_back(std::move(*f));
     if (auto f = copies_differ(steps)) out.findings.push_back(std::move(*f));
     else if (auto g = unexplained(steps)) out.findings.push_back(std::move(*g));
-    count_contradictions(out, "train steps", contradictory_,
-                         "more tokens counted than the step has; nothing rests on them");
+    count_contradictions(out, "loss.contradictory_steps", contradictory_,
+                         "steps that counted more tokens than there are");
     return out;
   }
 

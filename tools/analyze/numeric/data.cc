@@ -54,8 +54,8 @@ bool before(const Finding& a, const Finding& b) {
 
 }  // namespace
 
-void count_contradictions(DataFindings& out, const std::string& rows, int64_t count, const std::string& why) {
-  if (count > 0) out.stats.push_back({rows + " that contradict themselves", "data_loss", count, why});
+void count_contradictions(DataFindings& out, const std::string& name, int64_t count, const std::string& what) {
+  if (count > 0) out.stats.push_back({name, "data_loss", count, what + " contradict themselves and prove nothing"});
 }
 
 DataFindings data_findings(const TraceIndex& index) {

@@ -27,7 +27,8 @@ DataFindings data_findings(const TraceIndex&);  // numeric/data.cc
 // follows from it.
 void add_data_findings(std::vector<Finding>& found, std::vector<Finding> data);
 
-// Adds a line about `count` left-out rows; nothing for 0.
-void count_contradictions(DataFindings& out, const std::string& rows, int64_t count, const std::string& why);
+// Adds a line about `count` left-out rows, which makes a verdict without findings incomplete; nothing for 0.
+// what: "sampled softmax rows with ...", a plural.
+void count_contradictions(DataFindings& out, const std::string& name, int64_t count, const std::string& what);
 
 }  // namespace ringscope

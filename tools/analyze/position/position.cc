@@ -37,8 +37,8 @@ class Positions {
     // Positions of rows that a rank should not hold say nothing more.
     if (auto shared = shared_rows()) out.findings.push_back(std::move(*shared));
     else if (!wrong_.empty()) out.findings.push_back(finding(best()));
-    count_contradictions(out, "position blocks", collected_.contradictory,
-                         "runs that are empty or lie outside of the sequence; nothing rests on them");
+    count_contradictions(out, "position.contradictory_blocks", collected_.contradictory,
+                         "positions with runs that are empty or lie outside of the sequence");
     return out;
   }
 

@@ -66,8 +66,8 @@ class LseMerge {
                                  .observations = double(wrong)});
       out.findings.push_back(std::move(f));
     }
-    count_contradictions(out, "softmax rows of merges", all.contradictory,
-                         "part numbers or log-sum-exps that cannot be; nothing rests on them");
+    count_contradictions(out, "softmax.contradictory_merge_rows", all.contradictory,
+                         "sampled rows of merges with part numbers or log-sum-exps that cannot be");
     return out;
   }
 

@@ -38,8 +38,8 @@ class ThreeStep {
     DataFindings out;
     for (int quantity = 0; quantity < kQuantities; ++quantity)
       if (!wrong_[quantity].empty()) out.findings.push_back(finding(Quantity(quantity)));
-    count_contradictions(out, "softmax rows of three steps", all.contradictory,
-                         "parts or log-sum-exps that cannot be; nothing rests on them");
+    count_contradictions(out, "softmax.contradictory_three_step_rows", all.contradictory,
+                         "sampled rows of three steps with part numbers or log-sum-exps that cannot be");
     return out;
   }
 
