@@ -12,12 +12,35 @@ namespace {
 constexpr int kRowsPerChunk = 1024;
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
+// The kernels' exp ends at exp(-87): further below the maximum that was used, a sum holds that end and not the part.
+constexpr double kDeepestPart = 80;
+
 // Natural LSE of the part, from its own sum relative to the maximum that was used. Unknown when that maximum
-// does not describe the part (a broken maximum of -inf leaves no sum to read).
+// does not describe the part (a broken maximum of -inf leaves no sum to read, one far above leaves the end of exp).
 double own_lse(double m_own, double m_used, double sum_own) {
   if (std::isinf(m_own) && m_own < 0) return m_own;
-  if (!std::isfinite(m_used) || !(sum_own > 0)) return kUnknown;
+  if (!std::isfinite(m_used) || !(sum_own > 0) || m_used - m_own > kDeepestPart) return kUnknown;
   return m_used + std::log(sum_own);
+}
+
+// Values of a watched tensor, in its row of the statistics tensor.
+enum WatchField { kNorm, kNotNumbers, kWatchFields };
+static_assert(int(kWatchFields) <= int(SoftmaxLog::kFields));
+
+template <class T>
+void watch_values(std::span<const T> values, double* out) {
+  constexpr size_t kLanes = 8;  // sums that do not wait for each other
+  double lanes[kLanes] = {}, sum = 0;
+  int64_t bad = 0;
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes)
+    for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += double(values[i + lane]) * double(values[i + lane]);
+  for (; i < values.size(); ++i) sum += double(values[i]) * double(values[i]);
+  for (const double lane : lanes) sum += lane;
+  if (!std::isfinite(sum))
+    for (const T value : values) bad += !std::isfinite(value);
+  out[kNorm] = std::sqrt(sum);
+  out[kNotNumbers] = double(bad);
 }
 
 // Values of a summary, in its row of the statistics tensor.
@@ -46,7 +69,7 @@ void summarise_rows(std::span<const double> lse, double* out) {
 
 }  // namespace
 
-SoftmaxLog::SoftmaxLog(Device& device, int head) : device_(device), head_(head) {}
+SoftmaxLog::SoftmaxLog(Device& device, int head, int slice) : device_(device), head_(head), slice_(slice) {}
 
 bool SoftmaxLog::enabled() const { return rs_enabled() != 0; }
 
@@ -96,8 +119,27 @@ void SoftmaxLog::summarise(Stream& stream, const Tensor& lse, int parts, Softmax
                  [lse, to] { summarise_rows(std::span(lse.data<double>(), size_t(lse.count())), to.data<double>()); });
 }
 
+void SoftmaxLog::watch(Stream& stream, std::span<const Watched> tensors) {
+  if (!enabled()) return;
+  std::vector<Tensor> reads, writes;
+  for (const Watched& watched : tensors) {
+    const Watch& watch =
+        watches_.emplace_back(Watch{watched.name, watched.role, watched.tensor.count(), device_.where(), next_slot()});
+    reads.push_back(watched.tensor);
+    writes.push_back(chunks_[watch.slot.chunk][watch.slot.row]);
+  }
+  device_.launch(stream, "statistics.attention", reads, writes, [reads, writes] {
+    for (size_t i = 0; i < reads.size(); ++i) {
+      const size_t n = size_t(reads[i].count());
+      double* out = writes[i].data<double>();
+      if (reads[i].dtype() == DType::kF64) watch_values(std::span<const double>(reads[i].data<double>(), n), out);
+      else watch_values(std::span<const float>(reads[i].data<float>(), n), out);
+    }
+  });
+}
+
 bool SoftmaxLog::flush(Stream& stream) {
-  if (samples_.empty() && summaries_.empty()) return true;
+  if (samples_.empty() && summaries_.empty() && watches_.empty()) return true;
   std::vector<std::vector<double>> values;
   for (const Tensor& chunk : chunks_) {
     values.push_back(device_.read_back(stream, chunk, "statistics"));
@@ -106,8 +148,10 @@ bool SoftmaxLog::flush(Stream& stream) {
   const auto at = [&](const Slot& slot) { return &values[slot.chunk][slot.row * kFields]; };
   for (const Sample& sample : samples_) record(sample, at(sample.slot));
   for (const Summary& summary : summaries_) record(summary, at(summary.slot));
+  for (const Watch& watch : watches_) record(watch, at(watch.slot));
   samples_.clear();
   summaries_.clear();
+  watches_.clear();
   chunks_.resize(1);  // keep one for the next step
   used_ = 0;
   return true;
@@ -144,6 +188,18 @@ void SoftmaxLog::record(const Summary& summary, const double* v) const {
   record.lse_max = v[kMax];
   record.lse_mean = v[kMean];
   emit(RecordKind::kSoftmaxStat, record);
+}
+
+void SoftmaxLog::record(const Watch& watch, const double* v) const {
+  TensorStatRecord record{};
+  record.where = watch.where.pack();
+  record.name = rs_intern(watch.name);
+  record.role = uint16_t(watch.role);
+  record.part = uint16_t(slice_);
+  record.count = uint64_t(watch.count);
+  record.norm = v[kNorm];
+  record.bad = uint64_t(v[kNotNumbers]);
+  emit(RecordKind::kTensorStat, record);
 }
 
 }  // namespace ringscope

@@ -37,6 +37,10 @@ Tensor Block::add(const Tensor& a, const Tensor& b, const char* name) {
   return sum;
 }
 
+void Block::watch(std::initializer_list<SoftmaxLog::Watched> tensors) const {
+  ctx_.softmax_log->watch(*ctx_.compute, {tensors.begin(), tensors.size()});
+}
+
 AttentionBatch Block::attention_batch(const ModelBatch& batch) const {
   AttentionBatch own = batch.attention;
   own.dropout.layer = layer_;
@@ -49,7 +53,9 @@ Tensor Block::attend(const Tensor& x, const ModelBatch& batch, BlockSaved& saved
   Tensor q = ctx_.allocate({batch.tokens, heads_q_, dim_}, "attention.q");
   Tensor kv = ctx_.allocate({2, batch.tokens, heads_kv_, dim_}, "attention.kv");
   kernels::split_qkv(device, *ctx_.compute, qkv, heads_q_, heads_kv_, rope_base_, batch.position, q, kv);
+  watch({{"attention.q", TensorRole::kAttentionInput, q}, {"attention.kv", TensorRole::kAttentionInput, kv}});
   const Tensor o = attention_.forward(q, kv, attention_batch(batch), saved.attention);
+  watch({{"attention.o", TensorRole::kAttentionOutput, o}});
   if (ctx_.attention_watch) ctx_.attention_watch->forward(saved.attention);
   return out_.forward(o.reshape({batch.tokens, heads_q_ * dim_}), "attention.out_reduce");
 }
@@ -58,7 +64,10 @@ Tensor Block::attend_backward(const Tensor& dy, const ModelBatch& batch, const B
   Device& device = *ctx_.device;
   const Tensor o = saved.attention.o.reshape({batch.tokens, heads_q_ * dim_});
   const Tensor d_o = out_.backward(dy, o, "attention.dout_gather").reshape({batch.tokens, heads_q_, dim_});
+  watch({{"attention.do", TensorRole::kAttentionInput, d_o}});
   const AttentionGrad grad = attention_.backward(d_o, attention_batch(batch), saved.attention);
+  watch({{"attention.dq", TensorRole::kAttentionOutput, grad.dq},
+         {"attention.dkv", TensorRole::kAttentionOutput, grad.dkv}});
   if (ctx_.attention_watch) ctx_.attention_watch->backward(d_o, grad);
   Tensor dqkv = ctx_.allocate({batch.tokens, (heads_q_ + 2 * heads_kv_) * dim_}, "attention.dqkv");
   kernels::join_qkv(device, *ctx_.compute, grad.dq, grad.dkv, rope_base_, batch.position, dqkv);

@@ -25,6 +25,7 @@ class Block {
  private:
   Block(RankContext&, ParameterStore&, Attention&, int layer, const LayerNames&);
   AttentionBatch attention_batch(const ModelBatch&) const;  // with this layer's dropout key
+  void watch(std::initializer_list<SoftmaxLog::Watched> tensors) const;
   Tensor attend(const Tensor& x, const ModelBatch&, BlockSaved&);
   Tensor attend_backward(const Tensor& dy, const ModelBatch&, const BlockSaved&);
   Tensor mlp(const Tensor& x, const ModelBatch&, BlockSaved&);

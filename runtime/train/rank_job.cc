@@ -39,7 +39,7 @@ bool RankJob::start(const HostTensors* weights) {
     (axis == Axis::kTp ? ctx_.tp : axis == Axis::kCp ? ctx_.cp : ctx_.dp) = std::move(comm);
   }
   const int heads = config_.model.num_attention_heads / ctx_.mesh.size(Axis::kTp);
-  ctx_.softmax_log = std::make_unique<SoftmaxLog>(device, ctx_.coord.tp * heads);
+  ctx_.softmax_log = std::make_unique<SoftmaxLog>(device, ctx_.coord.tp * heads, ctx_.coord.tp);
   model_ = std::make_unique<Model>(ctx_);
   model_->store().allocate();
   if (weights) {

@@ -12,10 +12,11 @@ namespace {
 
 enum Column { kLow, kHigh, kNorm, kBad, kColumns };  // a checksum as two exact fp64 halves
 
-TensorStat stat_of(const Tensor& tensor) {
+template <class F>
+TensorStat with_values(const Tensor& tensor, F&& stat) {
   const size_t n = size_t(tensor.count());
-  return tensor.dtype() == DType::kF64 ? tensor_stat(std::span<const double>(tensor.data<double>(), n))
-                                       : tensor_stat(std::span<const float>(tensor.data<float>(), n));
+  return tensor.dtype() == DType::kF64 ? stat(std::span<const double>(tensor.data<double>(), n))
+                                       : stat(std::span<const float>(tensor.data<float>(), n));
 }
 
 // A fused weight has several names.
@@ -77,43 +78,68 @@ uint32_t high_half(uint64_t word) { return uint32_t(word >> 32); }
 }  // namespace
 
 template <class T>
-TensorStat tensor_stat(std::span<const T> values) {
+TensorStat size_stat(std::span<const T> values) {
   TensorStat out;
   out.norm = std::sqrt(sum_of_squares(values));
   if (!std::isfinite(out.norm))
     for (const T value : values) out.bad += !std::isfinite(value);
+  return out;
+}
+template <class T>
+TensorStat tensor_stat(std::span<const T> values) {
+  TensorStat out = size_stat(values);
   out.checksum = checksum(values.data(), values.size_bytes());
   return out;
 }
 template TensorStat tensor_stat(std::span<const float>);
 template TensorStat tensor_stat(std::span<const double>);
 
-void TensorStats::take(ParameterStore& store) {
-  if (!rs_enabled()) return;
+Tensor TensorStats::measure(const char* kernel, std::vector<Tensor> reads, TensorStat (*stat)(const Tensor&)) {
   Device& device = *context_.device;
-  std::vector<Tensor> reads;
-  for (Parameter& p : store.all()) reads.insert(reads.end(), {p.grad, p.value});
-  values_ =
+  const Tensor values =
       device.allocate(DType::kF64, {int64_t(reads.size()), kColumns}, MemCategory::kStatistics, "parameter statistics");
-  device.launch(*context_.compute, "statistics.parameters", std::span<const Tensor>(reads),
-                std::span<const Tensor>(&values_, 1), [reads, to = values_] {
-                  double* row = to.data<double>();
+  device.launch(*context_.compute, kernel, std::span<const Tensor>(reads), std::span<const Tensor>(&values, 1),
+                [reads, values, stat] {
+                  double* row = values.data<double>();
                   for (const Tensor& tensor : reads) {
-                    const TensorStat stat = stat_of(tensor);
-                    row[kLow] = low_half(stat.checksum);
-                    row[kHigh] = high_half(stat.checksum);
-                    row[kNorm] = stat.norm;
-                    row[kBad] = double(stat.bad);
+                    const TensorStat of = stat(tensor);
+                    row[kLow] = low_half(of.checksum);
+                    row[kHigh] = high_half(of.checksum);
+                    row[kNorm] = of.norm;
+                    row[kBad] = double(of.bad);
                     row += kColumns;
                   }
                 });
+  return values;
+}
+
+void TensorStats::take_local(ParameterStore& store) {
+  if (!rs_enabled()) return;
+  std::vector<Tensor> reads;
+  for (Parameter& p : store.all()) reads.push_back(p.grad);
+  local_ = measure("statistics.local_gradients", std::move(reads),
+                   [](const Tensor& t) { return with_values(t, [](auto values) { return size_stat(values); }); });
+}
+
+void TensorStats::take(ParameterStore& store) {
+  if (!rs_enabled()) return;
+  std::vector<Tensor> reads;
+  for (Parameter& p : store.all()) reads.insert(reads.end(), {p.grad, p.value});
+  values_ = measure("statistics.parameters", std::move(reads),
+                    [](const Tensor& t) { return with_values(t, [](auto values) { return tensor_stat(values); }); });
 }
 
 bool TensorStats::flush(ParameterStore& store) {
-  if (!values_.defined()) return true;
+  static constexpr TensorRole kLocal[] = {TensorRole::kLocalGradient};
+  static constexpr TensorRole kReduced[] = {TensorRole::kGradient, TensorRole::kParameter};
+  return record(store, local_, kLocal) && record(store, values_, kReduced);
+}
+
+bool TensorStats::record(ParameterStore& store, Tensor& taken, std::span<const TensorRole> roles) {
+  if (!taken.defined()) return true;
   Device& device = *context_.device;
-  const std::vector<double> values = device.read_back(*context_.compute, values_, "parameter statistics");
-  values_ = Tensor();
+  const std::vector<double> values = device.read_back(*context_.compute, taken, "parameter statistics");
+  taken = Tensor();
   if (values.empty()) return false;
   if (names_.empty())
     for (const Parameter& p : store.all()) names_.push_back(rs_intern(checkpoint_names(p.spec).c_str()));
@@ -121,7 +147,7 @@ bool TensorStats::flush(ParameterStore& store) {
   size_t index = 0;
   for (const Parameter& p : store.all()) {
     ScopedWhere place(device, [&](Where& w) { w.layer = int16_t(p.spec.layer), w.pass = Pass::kOptimizer; });
-    for (const TensorRole role : {TensorRole::kGradient, TensorRole::kParameter}) {
+    for (const TensorRole role : roles) {
       TensorStatRecord record{};
       record.where = device.where().pack();
       record.name = names_[index];

@@ -1,8 +1,9 @@
 // TensorStats: norm, checksum and count of non-numbers of every parameter and its reduced gradient, once a step, for
 // the trace. Replicas (CP, DP, and TP where a tensor is not split) must agree bit by bit: the view v_replica_mismatch
-// compares the checksums.
+// compares the checksums. Of gradients that are not reduced yet norm and count only: they differ by right, and a NaN
+// in one is everywhere behind the reduction.
 //
-// One kernel a step; with the recorder off every call returns at once. Thread rule: the rank's host task.
+// Two kernels a step; with the recorder off every call returns at once. Thread rule: the rank's host task.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +26,21 @@ class TensorStats {
  public:
   explicit TensorStats(RankContext& context) : context_(context) {}
 
-  // Enqueues the kernel: behind the optimizer's, so that values are the updated ones.
+  // Enqueues the kernel over this rank's own gradients: before the first reduction.
+  void take_local(ParameterStore& store);
+  // Enqueues the kernel over reduced gradients and values: behind the optimizer's, so that values are the updated ones.
   void take(ParameterStore& store);
-  // Reads back what take() left and records it. False = stopped.
+  // Reads back what take_local() and take() left and records it. False = stopped.
   [[nodiscard]] bool flush(ParameterStore& store);
 
  private:
+  Tensor measure(const char* kernel, std::vector<Tensor> reads, TensorStat (*stat)(const Tensor&));
+  // Moves a statistics tensor to the host and records its rows: of every parameter the roles in turn.
+  [[nodiscard]] bool record(ParameterStore& store, Tensor& values, std::span<const TensorRole> roles);
+
   RankContext& context_;
   std::vector<uint32_t> names_;  // interned, by parameter
-  Tensor values_;                // fp64 [2 x parameters, 4]: checksum halves, norm, bad; undefined = nothing taken
+  Tensor local_, values_;        // fp64 [tensors, 4]: checksum halves, norm, bad; undefined = nothing taken
 };
 
 }  // namespace ringscope

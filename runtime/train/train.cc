@@ -91,6 +91,7 @@ class Trainer {
       job_.model().backward(batch, saved);
       if (mb == 0) first_batch_ = {batch, all[mb]};
     }
+    tensor_stats_.take_local(job_.model().store());
     job_.sync_gradients();
     job_.sync_loss();
     job_.optimizer_step(step + 1, learning_rate(config_, step));

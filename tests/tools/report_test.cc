@@ -135,7 +135,7 @@ TEST(Catalogue, EveryFindingHasAPageAndEveryPageAFinding) {
 }
 
 #ifdef RINGSCOPE_HAS_FAULTS
-TEST(Catalogue, EveryFindingHasAFaultAndEveryFaultAFinding) {
+TEST(Catalogue, EveryFindingHasAFaultOrSaysThatItHasNone) {
   std::set<std::string_view> planted, implied;
   for (const FaultRow& fault : fault_rows()) {
     if (fault.finding.empty()) continue;
@@ -152,7 +152,9 @@ TEST(Catalogue, EveryFindingHasAFaultAndEveryFaultAFinding) {
   for (std::string_view id : implied) EXPECT_NE(find_in_catalogue(id), nullptr) << id;
   for (const CatalogueRow& row : catalogue()) {
     if (row.follows_only || row.id == "hang.undecided") continue;
-    EXPECT_TRUE(planted.contains(row.id) || implied.contains(row.id)) << row.id << " has no fault";
+    const bool says_so = playbook_page(row.id)->find("o fault is planted") != std::string::npos;
+    EXPECT_NE(planted.contains(row.id) || implied.contains(row.id), says_so)
+        << row.id << " has no fault and its page does not say so, or has one and says it has none";
   }
 }
 #endif

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tools/analyze/completeness.h"
+#include "tools/analyze/numeric/numeric.h"
 #include "tools/analyze/rules.h"
 
 namespace ringscope {
@@ -51,22 +52,6 @@ Findings hang_and_ring(const TraceIndex& index) {
   return found;
 }
 
-// Findings in data that a hang or ring root had already corrupted follow from it.
-void demote(Findings& found, size_t roots, Findings data) {
-  int cause = -1;
-  for (size_t i = 0; i < roots; ++i) {
-    if (!found[i].root || found[i].id == "hang.undecided" || found[i].where.step < 0) continue;
-    if (cause < 0 || earlier(found[i].where, found[size_t(cause)].where)) cause = int(i);
-  }
-  for (Finding& f : data) {
-    if (cause >= 0 && !earlier(f.where, found[size_t(cause)].where)) {
-      f.root = false;
-      f.caused_by = cause;
-    }
-    found.push_back(std::move(f));
-  }
-}
-
 void sort_findings(Findings& found) {
   std::vector<int> order(found.size());
   std::iota(order.begin(), order.end(), 0);
@@ -98,13 +83,13 @@ Report analyze(const TraceView& view) {
   report.missing_evidence = missing_evidence(view);
 
   Findings found = hang_and_ring(index);
-  const size_t roots = found.size();
-  Findings data = three_step_softmax(index);
-  append(data, lse_merge(index));
-  append(data, positions(index));
-  append(data, per_rank_mean(index));
-  demote(found, roots, std::move(data));
   append(found, races(index));  // order is observed, whatever the data
+  DataFindings data = data_findings(index);
+  add_data_findings(found, std::move(data.findings));
+  for (ImportStat& stat : data.stats) {
+    report.missing_evidence.push_back(stat.help + " (" + std::to_string(stat.count) + " x " + stat.name + ")");
+    report.import_stats.push_back(std::move(stat));
+  }
 
   sort_findings(found);
   report.findings = std::move(found);

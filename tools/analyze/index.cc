@@ -109,6 +109,9 @@ std::vector<int> TraceIndex::cp_members(int rank) const {
   std::sort(members.begin(), members.end());
   std::vector<int> ranks;
   for (const auto& [cp, member] : members) ranks.push_back(member);
+  // One place twice: coordinates were not recorded.
+  for (size_t i = 1; i < members.size(); ++i)
+    if (members[i].first == members[i - 1].first) return {};
   return ranks;
 }
 

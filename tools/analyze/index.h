@@ -45,7 +45,7 @@ class TraceIndex {
   const BufferRow* buffer(uint64_t id) const;
   const RankRow* rank(int rank) const;
   const RankExitRow* exit_of(int rank) const;
-  // The CP group of a rank: its communicator's members, or those with equal other coordinates.
+  // The CP group of a rank: its communicator's members, or those with equal other coordinates. Empty = not known.
   std::vector<int> cp_members(int rank) const;
   std::optional<GroupRef> cp_group(int rank) const;
   // When the rank first enqueued something in this step; 0 = unknown.

@@ -43,10 +43,7 @@ std::vector<Evidence> plan_evidence(const TraceIndex&, const ShortRing&);
 Finding step_count_finding(const TraceIndex&, const ShortRing&);
 Finding ring_break_finding(const TraceIndex&, const ShortRing&);  // hang/ring_break.cc
 
-std::vector<Finding> races(const TraceIndex&);               // race/race.cc
-std::vector<Finding> three_step_softmax(const TraceIndex&);  // softmax/three_step.cc
-std::vector<Finding> lse_merge(const TraceIndex&);           // softmax/lse_merge.cc
-std::vector<Finding> positions(const TraceIndex&);           // position/position.cc
-std::vector<Finding> per_rank_mean(const TraceIndex&);       // loss/per_rank_mean.cc
+std::vector<Finding> races(const TraceIndex&);  // race/race.cc
+// softmax, position, loss and numeric: numeric/numeric.h
 
 }  // namespace ringscope

@@ -116,10 +116,10 @@ Result<ordered_json> describe(const std::string& path) {
   auto statistics = rows_of(*store,
                             "SELECT (SELECT count(*) FROM softmax_stat) AS softmax_stats, "
                             "(SELECT coalesce(sum(bad), 0) FROM softmax_stat) AS bad_softmax_rows, "
-                            "(SELECT count(*) FROM tensor_stat) AS tensor_stats, "
+                            "(SELECT count(*) FROM tensor_stat WHERE role < 2) AS tensor_stats, "
                             "(SELECT coalesce(sum(bad), 0) FROM tensor_stat) AS bad_elements, "
-                            "(SELECT count(*) FROM (SELECT 1 FROM tensor_stat GROUP BY step, name, role, part "
-                            "HAVING count(*) > 1)) AS replicas_compared, "
+                            "(SELECT count(*) FROM (SELECT 1 FROM tensor_stat WHERE role < 2 "  // of parameters
+                            "GROUP BY step, name, role, part HAVING count(*) > 1)) AS replicas_compared, "
                             "(SELECT count(DISTINCT tensor) FROM v_replica_mismatch) AS replica_mismatches");
   if (!statistics) return tl::unexpected(statistics.error());
 

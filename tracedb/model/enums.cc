@@ -34,7 +34,7 @@ const char* name(MemCategory v) {
   return pick(names, v);
 }
 const char* name(TensorRole v) {
-  static const char* const names[] = {"gradient", "parameter"};
+  static const char* const names[] = {"gradient", "parameter", "local_gradient", "attention_input", "attention_output"};
   return pick(names, v);
 }
 const char* name(Axis v) {

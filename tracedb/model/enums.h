@@ -52,8 +52,16 @@ enum class MemCategory : uint8_t {
 // Where positions were seen: made by the loader, or applied by a kernel.
 enum class PositionRole : uint8_t { kData = 0, kRope = 1, kEmbedding = 2, kMask = 3 };
 
-// Which values of a parameter a statistic is of.
-enum class TensorRole : uint8_t { kGradient = 0, kParameter = 1 };
+// Which values a tensor statistic is of: a parameter's reduced gradient, its updated value, its gradient before any
+// rank added its own, or an activation that entered or left an attention call.
+enum class TensorRole : uint8_t {
+  kGradient = 0,
+  kParameter = 1,
+  kLocalGradient = 2,
+  kAttentionInput = 3,
+  kAttentionOutput = 4,
+  kCount = 5
+};
 
 enum class Axis : uint8_t { kTp = 0, kCp = 1, kDp = 2, kPp = 3, kWorld = 4, kTpCp = 5, kDpCp = 6, kUnknown = 255 };
 
@@ -61,7 +69,7 @@ const char* name(OpKind);
 const char* name(CollFunc);      // "all_reduce", ...
 const char* name(RedOp);         // "sum", ...
 const char* name(DType);         // "fp32", ...
-const char* name(TensorRole);    // "gradient", "parameter"
+const char* name(TensorRole);    // "gradient", "parameter", ...
 const char* name(MemCategory);   // "parameter", ...
 const char* name(Axis);          // "tp", ...
 const char* name(OpState);       // "scheduled", ...

@@ -178,13 +178,13 @@ struct SoftmaxStatRecord {  // 6 words: one continuation record. All rows and he
   uint16_t parts;
   double lse_min, lse_max, lse_mean;  // natural, over the finite ones; NaN = there are none
 };
-struct TensorStatRecord {  // 6 words: one continuation record. One parameter of this rank after an optimizer step
+struct TensorStatRecord {  // 6 words: one continuation record. One parameter of this rank, or an activation: TensorRole
   uint64_t where;
-  uint32_t name;      // interned, as the checkpoint spells it; a fused weight has its names joined with +
+  uint32_t name;      // interned, a parameter as the checkpoint spells it; a fused weight has its names joined with +
   uint16_t role;      // TensorRole
   uint16_t part;      // TP rank of the slice; 0xFFFF = every TP rank holds it whole
   uint64_t count;     // elements
-  uint64_t checksum;  // of the bytes: ranks with equal name, role and part must agree
+  uint64_t checksum;  // of the bytes: ranks with equal name, role and part must agree. 0 = role has no replicas
   double norm;        // Euclidean
   uint64_t bad;       // elements that are NaN or infinite
 };

@@ -179,14 +179,14 @@ struct SoftmaxStatRow {  // all rows and heads of one attention call on this ran
   uint64_t issue = 0;
 };
 
-struct TensorStatRow {  // one parameter of a rank after an optimizer step
+struct TensorStatRow {  // one parameter or activation of a rank
   int32_t rank = 0;
   Where where;
   uint32_t name = 0;  // into TraceView::strings
   TensorRole role = TensorRole::kGradient;
   int32_t part = -1;      // TP rank of the slice; -1 = every TP rank holds it whole
   uint64_t count = 0;     // elements
-  uint64_t checksum = 0;  // ranks with equal step, name, role and part must agree
+  uint64_t checksum = 0;  // ranks with equal step, name, role and part must agree; 0 = role has no replicas
   double norm = 0;        // Euclidean
   uint64_t bad = 0;       // elements that are NaN or infinite
   uint64_t issue = 0;

@@ -61,7 +61,7 @@ std::string enum_words() {
   add_words<Axis>(sql, "axis", 7);
   add_words<OpState>(sql, "op_state", 3);
   add_words<PositionRole>(sql, "position_role", 4);
-  add_words<TensorRole>(sql, "tensor_role", 2);
+  add_words<TensorRole>(sql, "tensor_role", int(TensorRole::kCount));
   for (int i = 1; i <= 4; ++i)
     sql += "INSERT INTO enum_name VALUES('access_mode'," + std::to_string(i) + ",'" + name(AccessMode(i)) + "');";
   sql +=

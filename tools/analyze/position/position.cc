@@ -1,193 +1,198 @@
-// position.restart and position.layout: the positions a kernel applied, against those the loader made for the
-// same rows of the same sample. Both are observations of the run; where they agree nobody is accused.
+// position.restart, position.layout, position.offset and position.unexplained: the positions a kernel applied, against
+// those the loader made for the same rows of the same sample; and rows that two members of a group both hold. All are
+// observations of the run; where they agree nobody is accused. One root: the first explanation that covers every
+// wrong shard of the trace, or none does and what disagrees is stated.
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
 
-#include "tools/analyze/rules.h"
+#include "tools/analyze/confidence.h"
+#include "tools/analyze/numeric/numeric.h"
+#include "tools/analyze/position/explanations.h"
 
 namespace ringscope {
 namespace {
 
-constexpr uint32_t kPadding = 0xFFFFFFFF;
+constexpr const char* kIds[] = {"position.restart", "position.layout", "position.layout",
+                                "position.layout",  "position.offset", "position.unexplained"};
 
-// A rank's part of one sample, in storage order.
-struct Shard {
-  std::vector<uint32_t> rows, position;
-  std::vector<char> padding;
-  size_t first_row = SIZE_MAX;  // in position_runs
+struct WrongShard {
+  AppliedShard shard;
+  int64_t row = 0, expected = 0, actual = 0;  // the first that differs
 };
 
-struct Sample {
-  std::map<int, Shard> data, applied;   // by rank
-  std::map<uint32_t, uint32_t> global;  // row -> position, from the data of all ranks
-};
-
-enum Kind { kRestart = 0, kLayout = 1, kKinds = 2 };
-
-struct Tally {
-  std::vector<int> ranks;
-  size_t shards = 0;
-  int step = -1, rank = -1;
-  std::string what;  // "zigzag" for layout
-  size_t data_row = 0, applied_row = 0;
-  uint32_t row = 0, expected = 0, actual = 0;
-};
-
-// Rows of CP rank r when `length` rows are dealt in another layout.
-std::vector<uint32_t> dealt(const std::string& layout, uint32_t length, uint32_t cp, uint32_t r) {
-  std::vector<uint32_t> rows;
-  const auto chunk = [&](uint32_t index, uint32_t size) {
-    for (uint32_t i = 0; i < size; ++i) rows.push_back(index * size + i);
-  };
-  if (layout == "contiguous" && length % cp == 0) {
-    chunk(r, length / cp);
-  } else if (layout == "zigzag" && length % (2 * cp) == 0) {
-    chunk(r, length / (2 * cp));
-    chunk(2 * cp - 1 - r, length / (2 * cp));
-  } else if (layout == "striped" && length % cp == 0) {
-    for (uint32_t i = 0; i < length / cp; ++i) rows.push_back(r + i * cp);
-  }
-  return rows;
+// The storage order is the same on both sides; a cut recording compares nothing.
+bool comparable(const TraceView& view, const AppliedShard& shard) {
+  return walk(view, *shard.data, *shard.applied, [](const Stretch& s) { return s.row_a() == s.row_b(); });
 }
 
 class Positions {
  public:
-  explicit Positions(const TraceIndex& index) : index_(index) {}
+  explicit Positions(const TraceIndex& index) : index_(index), collected_(collect_positions(index.view)) {}
 
-  std::vector<Finding> run() {
-    collect();
-    for (auto& [key, sample] : samples_)
-      for (const auto& [rank, applied] : sample.applied) {
-        const auto data = sample.data.find(rank);
-        if (data != sample.data.end()) check(key.first, rank, sample, data->second, applied);
-      }
-    std::vector<Finding> found;
-    for (int kind = 0; kind < kKinds; ++kind)
-      if (tallies_[kind].shards) found.push_back(finding(Kind(kind)));
-    return found;
+  DataFindings run() {
+    DataFindings out;
+    for (const PositionSample& sample : collected_.samples) compare(sample);
+    // Positions of rows that a rank should not hold say nothing more.
+    if (auto shared = shared_rows()) out.findings.push_back(std::move(*shared));
+    else if (!wrong_.empty()) out.findings.push_back(finding(best()));
+    count_contradictions(out, "position.contradictory_blocks", collected_.contradictory,
+                         "positions with runs that are empty or lie outside of the sequence");
+    return out;
   }
 
  private:
-  void collect() {
-    const auto& runs = index_.view.position_runs;
-    for (size_t i = 0; i < runs.size(); ++i) {
-      const PositionRunRow& run = runs[i];
-      if (run.role == PositionRole::kMask) continue;
-      Sample& sample = samples_[{run.where.step, run.sample}];
-      Shard& shard = run.role == PositionRole::kData ? sample.data[run.rank] : sample.applied[run.rank];
-      if (shard.first_row == SIZE_MAX) shard.first_row = i;
-      for (uint32_t k = 0; k < run.count; ++k) {
-        const uint32_t position = uint32_t(int64_t(run.pos_start) + int64_t(k) * run.stride);
-        shard.rows.push_back(run.token_start + k);
-        shard.position.push_back(position);
-        shard.padding.push_back(run.document == kPadding);
-        if (run.role == PositionRole::kData && run.document != kPadding) sample.global[run.token_start + k] = position;
+  void compare(const PositionSample& sample) {
+    std::shared_ptr<const std::vector<const PositionRunRow*>> global;
+    for (const PositionBlock& applied : sample.blocks) {
+      if (applied.role == PositionRole::kData || applied.role == PositionRole::kMask) continue;
+      ++applied_;
+      AppliedShard shard{&sample, nullptr, sample.data_of(applied.rank), &applied};
+      if (!shard.data || !comparable(index_.view, shard)) continue;
+      ++compared_;
+      WrongShard wrong{shard};
+      const bool right = walk(index_.view, *shard.data, applied, [&](const Stretch& s) {
+        if (s.padding() || s.b_is(s.position_a(), s.a->stride)) return true;
+        const bool first = s.position_a() != s.position_b();  // or only the stride differs
+        wrong.row = s.row_a() + !first;
+        wrong.expected = s.position_a() + (first ? 0 : s.a->stride);
+        wrong.actual = s.position_b() + (first ? 0 : s.b->stride);
+        return false;
+      });
+      if (right) continue;
+      if (!global)
+        global = std::make_shared<const std::vector<const PositionRunRow*>>(global_rows(index_.view, sample));
+      wrong.shard.global = global;
+      wrong_.push_back(std::move(wrong));  // in the order of steps
+    }
+  }
+
+  PositionFault best() const {
+    for (int fault = 0; fault < int(PositionFault::kCount); ++fault)
+      if (std::all_of(wrong_.begin(), wrong_.end(),
+                      [&](const WrongShard& w) { return explains(index_, PositionFault(fault), w.shard); }))
+        return PositionFault(fault);
+    return PositionFault::kCount;
+  }
+
+  Finding finding(PositionFault fault) const {
+    Finding f = make_finding(kIds[int(fault)]);
+    for (const WrongShard& w : wrong_) f.ranks.push_back(w.shard.applied->rank);
+    sort_unique(f.ranks);
+    const WrongShard& first = wrong_.front();
+    const PositionBlock &data = *first.shard.data, &applied = *first.shard.applied;
+    f.group = index_.cp_group(data.rank);
+    f.where.step = first.shard.sample->step;
+    f.first_ns = index_.step_ns(data.rank, f.where.step);
+    f.confidence = confidence({.coverage = double(compared_) / double(applied_),
+                               .agree = double(f.ranks.size()),
+                               .observations = double(wrong_.size())});
+    const std::string role = name(applied.role);
+    const std::string shown = "rank " + std::to_string(data.rank) + ", row " + std::to_string(first.row) +
+                              ": the loader made position " + std::to_string(first.expected) + ", the " + role +
+                              " kernel was given " + std::to_string(first.actual);
+    f.sentence = "positions applied on " + ranks_text(f.ranks) + what(fault, first.shard) + " from step " +
+                 std::to_string(f.where.step) + " on (" + shown + ")";
+    f.evidence.push_back(cite(index_.view, "position_run", data.first, "made by the loader"));
+    f.evidence.push_back(cite(index_.view, "position_run", applied.first, "applied (" + role + ")"));
+    return f;
+  }
+
+  std::string what(PositionFault fault, const AppliedShard& shard) const {
+    switch (fault) {
+      case PositionFault::kRestart: return " restart at 0 in the shard";
+      case PositionFault::kOffset: return " are " + offset_text(index_, shard);
+      case PositionFault::kCount:
+        return " are not those that the loader made, nor a restart, another layout or an offset of them; those of the "
+               "loader would be consistent,";
+      default: break;
+    }
+    const char* layouts[] = {"contiguous", "zigzag", "striped"};
+    const std::string own = layout_of(index_, shard);
+    return std::string(" are those of the ") + layouts[int(fault) - int(PositionFault::kContiguous)] +
+           " layout, but the data is laid out " + (own.empty() ? "otherwise" : own);
+  }
+
+  // Two members of one context-parallel group hold the same row of a sample at the same place: the first such step.
+  std::optional<Finding> shared_rows() const {
+    struct Held {
+      int group = 0;
+      uint64_t place = 0;
+      const PositionRunRow* run = nullptr;
+      const PositionBlock* block = nullptr;
+    };
+    std::map<int, int> groups;  // rank -> first member of its group
+    for (const PositionSample& sample : collected_.samples) {
+      std::vector<Held> held;
+      for (const PositionBlock& block : sample.blocks) {
+        if (block.role != PositionRole::kData) continue;
+        const auto [group, fresh] = groups.try_emplace(block.rank, -1);
+        if (const auto members = fresh ? index_.cp_members(block.rank) : std::vector<int>(); members.size() > 1)
+          group->second = members.front();
+        if (group->second < 0) continue;
+        for (size_t i = block.first; i < block.last; ++i)
+          held.push_back({group->second, block.where.pack(), &index_.view.position_runs[i], &block});
+      }
+      std::stable_sort(held.begin(), held.end(), [](const Held& a, const Held& b) {
+        return std::tuple(a.group, a.place, a.run->token_start) < std::tuple(b.group, b.place, b.run->token_start);
+      });
+      for (size_t i = 1; i < held.size(); ++i) {
+        const Held &a = held[i - 1], &b = held[i];
+        if (a.group == b.group && a.place == b.place && a.block->rank != b.block->rank &&
+            b.run->token_start < uint64_t(a.run->token_start) + a.run->count)
+          return shared_finding(sample, *a.block, *b.block, b.run->token_start);
       }
     }
+    return std::nullopt;
   }
 
-  // The storage order is the same on both sides; a cut recording compares nothing.
-  void check(int step, int rank, const Sample& sample, const Shard& data, const Shard& applied) {
-    if (data.rows != applied.rows || data.rows.empty()) return;
-    size_t wrong = SIZE_MAX;
-    for (size_t i = 0; i < data.rows.size() && wrong == SIZE_MAX; ++i)
-      if (!data.padding[i] && data.position[i] != applied.position[i]) wrong = i;
-    if (wrong == SIZE_MAX) return;
-    if (restarts(data, applied)) return note(kRestart, "", step, rank, data, applied, wrong);
-    for (const char* layout : {"contiguous", "zigzag", "striped"})
-      if (layout_name() != layout && matches(layout, rank, sample, data, applied))
-        return note(kLayout, layout, step, rank, data, applied, wrong);
-  }
-
-  // Position = index within the shard, or within each of its contiguous chunks.
-  static bool restarts(const Shard& data, const Shard& applied) {
-    bool shard = true, chunk = true;
-    uint32_t in_chunk = 0;
-    for (size_t i = 0; i < data.rows.size(); ++i) {
-      in_chunk = i > 0 && data.rows[i] == data.rows[i - 1] + 1 ? in_chunk + 1 : 0;
-      if (data.padding[i]) continue;
-      shard = shard && applied.position[i] == i;
-      chunk = chunk && applied.position[i] == in_chunk;
+  // Of the two holders, those that are not dealt like most of the sample's shards; both if that does not tell.
+  std::vector<int> out_of_layout(const PositionSample& sample, const PositionBlock& a, const PositionBlock& b) const {
+    std::map<int, std::string> layouts;
+    std::map<std::string, int> count;
+    std::string most;
+    for (const PositionBlock& block : sample.blocks) {
+      if (block.role != PositionRole::kData) continue;
+      const std::string layout = layout_of(index_, {&sample, nullptr, &block, nullptr});
+      layouts[block.rank] = layout;
+      if (!layout.empty() && ++count[layout] > (most.empty() ? 0 : count[most])) most = layout;
     }
-    return shard || chunk;
+    std::vector<int> ranks;
+    for (const PositionBlock* block : {&a, &b})
+      if (layouts[block->rank] != most) ranks.push_back(block->rank);
+    if (ranks.empty()) ranks = {a.rank, b.rank};
+    sort_unique(ranks);
+    return ranks;
   }
 
-  std::string meta(const char* key) const {
-    const auto found = index_.view.meta.find(key);
-    return found == index_.view.meta.end() ? "" : found->second;
-  }
-
-  std::string layout_name() const { return meta(meta_key::kCpLayout); }
-
-  bool matches(const std::string& layout, int rank, const Sample& sample, const Shard& data,
-               const Shard& applied) const {
-    const std::vector<int> group = index_.cp_members(rank);
-    const auto self = std::find(group.begin(), group.end(), rank);
-    if (self == group.end()) return false;
-    const uint32_t cp = uint32_t(group.size());
-    const std::vector<uint32_t> rows =
-        dealt(layout, uint32_t(data.rows.size()) * cp, cp, uint32_t(self - group.begin()));
-    if (rows.size() != data.rows.size() || rows == data.rows) return false;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (data.padding[i]) continue;
-      const auto position = sample.global.find(rows[i]);
-      // A row nobody recorded is padding (position 0), or its rank's record is missing.
-      const uint32_t expected = position == sample.global.end() ? 0 : position->second;
-      if (applied.position[i] != expected && !(position == sample.global.end() && applied.position[i] == rows[i]))
-        return false;
-    }
-    return true;
-  }
-
-  void note(Kind kind, const std::string& what, int step, int rank, const Shard& data, const Shard& applied,
-            size_t at) {
-    Tally& tally = tallies_[kind];
-    ++tally.shards;
-    tally.ranks.push_back(rank);
-    if (tally.rank >= 0) return;  // samples come in the order of steps
-    tally.step = step;
-    tally.rank = rank;
-    tally.what = what;
-    tally.data_row = data.first_row;
-    tally.applied_row = applied.first_row;
-    tally.row = data.rows[at];
-    tally.expected = data.position[at];
-    tally.actual = applied.position[at];
-  }
-
-  Finding finding(Kind kind) {
-    Tally& tally = tallies_[kind];
-    const PositionRunRow& applied = index_.view.position_runs[tally.applied_row];
-    Finding f = make_finding(kind == kRestart ? "position.restart" : "position.layout");
-    sort_unique(tally.ranks);
-    f.ranks = tally.ranks;
-    f.group = index_.cp_group(tally.rank);
-    f.where.step = tally.step;
-    f.first_ns = index_.step_ns(tally.rank, tally.step);
-    f.confidence = 0.98;
-    const std::string role = name(applied.role);
-    const std::string shown = "rank " + std::to_string(tally.rank) + ", row " + std::to_string(tally.row) +
-                              ": the loader made position " + std::to_string(tally.expected) + ", the " + role +
-                              " kernel was given " + std::to_string(tally.actual);
-    const std::string from = " from step " + std::to_string(tally.step) + " on (" + shown + ")";
-    if (kind == kRestart) {
-      f.sentence = "positions applied on " + ranks_text(f.ranks) + " restart at 0 in the shard" + from;
-    } else {
-      const std::string own = layout_name();
-      f.sentence = "positions applied on " + ranks_text(f.ranks) + " are those of the " + tally.what +
-                   " layout, but the data is laid out " + (own.empty() ? "otherwise" : own) + from;
-    }
-    f.evidence.push_back(cite(index_.view, "position_run", size_t(tally.data_row), "made by the loader"));
-    f.evidence.push_back(cite(index_.view, "position_run", size_t(tally.applied_row), "applied (" + role + ")"));
+  Finding shared_finding(const PositionSample& sample, const PositionBlock& a, const PositionBlock& b,
+                         uint32_t row) const {
+    Finding f = make_finding("position.unexplained");
+    f.ranks = out_of_layout(sample, a, b);
+    f.group = index_.cp_group(a.rank);
+    f.where.step = sample.step;
+    f.first_ns = index_.step_ns(a.rank, sample.step);
+    f.confidence = confidence({.agree = 1, .observations = 2});
+    f.sentence = "ranks " + std::to_string(a.rank) + " and " + std::to_string(b.rank) + " both hold row " +
+                 std::to_string(row) + " of sample " + std::to_string(sample.sample) + " from step " +
+                 std::to_string(sample.step) +
+                 " on, though they are members of one context-parallel group, where every row belongs to one member";
+    if (f.ranks.size() == 1) f.sentence += "; " + ranks_text(f.ranks) + " is not dealt its rows like the others";
+    for (const PositionBlock* block : {&a, &b})
+      f.evidence.push_back(
+          cite(index_.view, "position_run", block->first, "rows of rank " + std::to_string(block->rank)));
     return f;
   }
 
   const TraceIndex& index_;
-  std::map<std::pair<int, uint32_t>, Sample> samples_;  // (step, sample)
-  Tally tallies_[kKinds];
+  PositionSamples collected_;
+  std::vector<WrongShard> wrong_;
+  size_t applied_ = 0, compared_ = 0;
 };
 
 }  // namespace
 
-std::vector<Finding> positions(const TraceIndex& index) { return Positions(index).run(); }
+DataFindings positions(const TraceIndex& index) { return Positions(index).run(); }
 
 }  // namespace ringscope

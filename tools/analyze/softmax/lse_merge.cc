@@ -1,16 +1,13 @@
-// softmax.lse_merge: the recorded result of a merged row is not the log-sum-exp of the recorded parts.
-#include <algorithm>
-#include <tuple>
+// softmax.lse_merge: the recorded result of a merged row is not the log-sum-exp of the recorded parts, or the parts are
+// not one of every member.
+#include <set>
 
+#include "tools/analyze/confidence.h"
+#include "tools/analyze/numeric/numeric.h"
 #include "tools/analyze/softmax/samples.h"
 
 namespace ringscope {
 namespace {
-
-struct Row {
-  std::vector<size_t> parts;  // rows in softmax_rows, in the order of the merge
-  size_t result = SIZE_MAX;
-};
 
 double merged(const std::vector<double>& parts) {
   double lse = kSeesNothing;
@@ -43,59 +40,86 @@ std::string equals(double result, const std::vector<double>& parts) {
   return "it is no known combination of them";
 }
 
+class LseMerge {
+ public:
+  explicit LseMerge(const TraceIndex& index) : index_(index), rows_(index.view.softmax_rows) {}
+
+  DataFindings run() {
+    const SoftmaxSamples all = collect_samples(index_, SoftmaxMethod::kLseMerge);
+    const SoftmaxSample* first = nullptr;
+    std::vector<int> accused;
+    size_t wrong = 0, complete = 0;
+    for (const SoftmaxSample& sample : all.samples) {
+      if (sample.result == SIZE_MAX || sample.parts.size() < 2 || !sample.complete || !numbers(sample)) continue;
+      ++complete;
+      if (!repeated(sample) && close(rows_[sample.result].lse_result, merged(parts(sample)))) continue;
+      ++wrong;
+      accused.push_back(rows_[sample.result].rank);
+      if (!first || earlier(rows_[sample.result].where, rows_[first->result].where)) first = &sample;
+    }
+    DataFindings out;
+    if (first) {
+      sort_unique(accused);
+      Finding f = finding(*first, accused, wrong);
+      f.confidence = confidence({.coverage = double(complete) / double(all.samples.size()),
+                                 .agree = double(accused.size()),
+                                 .observations = double(wrong)});
+      out.findings.push_back(std::move(f));
+    }
+    count_contradictions(out, "softmax.contradictory_merge_rows", all.contradictory,
+                         "sampled rows of merges with part numbers or log-sum-exps that cannot be");
+    return out;
+  }
+
+ private:
+  bool numbers(const SoftmaxSample& sample) const {
+    return !std::isnan(rows_[sample.result].lse_result) &&
+           std::none_of(sample.parts.begin(), sample.parts.end(),
+                        [&](size_t i) { return std::isnan(rows_[i].lse_own); });
+  }
+
+  std::vector<double> parts(const SoftmaxSample& sample) const {
+    std::vector<double> values;
+    for (size_t i : sample.parts) values.push_back(rows_[i].lse_own);
+    return values;
+  }
+
+  // Keys of one member merged twice, so those of another never.
+  bool repeated(const SoftmaxSample& sample) const {
+    std::set<int> owners;
+    for (size_t i : sample.parts) owners.insert(rows_[i].kv_owner);
+    return owners.size() < sample.parts.size();
+  }
+
+  Finding finding(const SoftmaxSample& sample, const std::vector<int>& accused, size_t wrong) const {
+    const SoftmaxRow& result = rows_[sample.result];
+    Finding f = make_finding("softmax.lse_merge");
+    f.ranks = accused;
+    f.group = index_.cp_group(result.rank);
+    f.where = result.where;
+    f.where.ring_step = -1;
+    f.first_ns = index_.step_ns(result.rank, result.where.step);
+    const std::vector<double> values = parts(sample);
+    f.sentence = ranks_text(accused) + " merged attention parts wrongly from " + place_text(f.where) +
+                 " on: query row " + std::to_string(result.position) + ", head " + std::to_string(result.head) +
+                 " has the merged lse " + number_text(result.lse_result) + ", the log-sum-exp of its " +
+                 std::to_string(values.size()) + " parts is " + number_text(merged(values)) + "; " +
+                 (repeated(sample) ? "the keys of one member are among them twice, those of another never"
+                                   : equals(result.lse_result, values)) +
+                 " (" + std::to_string(wrong) + " sampled rows)";
+    for (size_t i : sample.parts)
+      f.evidence.push_back(cite(index_.view, "softmax_row", i, "part lse " + number_text(rows_[i].lse_own)));
+    f.evidence.push_back(
+        cite(index_.view, "softmax_row", sample.result, "merged lse " + number_text(result.lse_result)));
+    return f;
+  }
+
+  const TraceIndex& index_;
+  const std::vector<SoftmaxRow>& rows_;
+};
+
 }  // namespace
 
-std::vector<Finding> lse_merge(const TraceIndex& index) {
-  const auto& rows = index.view.softmax_rows;
-  using Key = std::tuple<int, int, int, int, int, uint32_t, uint32_t, int>;
-  std::map<Key, Row> samples;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const SoftmaxRow& r = rows[i];
-    if (r.method != SoftmaxMethod::kLseMerge) continue;
-    Row& row = samples[{r.where.step, r.where.microbatch, int(r.where.pass), r.where.layer, r.rank, r.sample,
-                        r.position, r.head}];
-    if (r.kv_owner == kResultOwner) row.result = i;
-    else row.parts.push_back(i);
-  }
-  std::vector<int> accused;
-  size_t count = 0;
-  const Row* first = nullptr;
-  for (auto& [key, row] : samples) {
-    if (row.result == SIZE_MAX || row.parts.size() < 2 || int(row.parts.size()) != rows[row.result].parts) continue;
-    const auto unknown = [&](size_t i) { return std::isnan(rows[i].lse_own); };
-    if (std::isnan(rows[row.result].lse_result) || std::any_of(row.parts.begin(), row.parts.end(), unknown)) continue;
-    std::stable_sort(row.parts.begin(), row.parts.end(),
-                     [&](size_t a, size_t b) { return rows[a].where.ring_step < rows[b].where.ring_step; });
-    std::vector<double> parts;
-    for (size_t i : row.parts) parts.push_back(rows[i].lse_own);
-    if (close(rows[row.result].lse_result, merged(parts))) continue;
-    ++count;
-    accused.push_back(rows[row.result].rank);
-    if (!first || earlier(rows[row.result].where, rows[first->result].where)) first = &row;
-  }
-  if (!first) return {};
-  const SoftmaxRow& result = rows[first->result];
-  std::vector<double> parts;
-  Finding f = make_finding("softmax.lse_merge");
-  for (size_t i : first->parts) {
-    parts.push_back(rows[i].lse_own);
-    f.evidence.push_back(cite(index.view, "softmax_row", size_t(i), "part lse " + number_text(rows[i].lse_own)));
-  }
-  f.evidence.push_back(
-      cite(index.view, "softmax_row", size_t(first->result), "merged lse " + number_text(result.lse_result)));
-  sort_unique(accused);
-  f.ranks = accused;
-  f.group = index.cp_group(result.rank);
-  f.where = result.where;
-  f.where.ring_step = -1;
-  f.first_ns = index.step_ns(result.rank, result.where.step);
-  f.confidence = count > 1 ? 0.98 : 0.9;
-  f.sentence = ranks_text(accused) + " merged attention parts wrongly from " + place_text(f.where) + " on: query row " +
-               std::to_string(result.position) + ", head " + std::to_string(result.head) + " has the merged lse " +
-               number_text(result.lse_result) + ", the log-sum-exp of its " + std::to_string(parts.size()) +
-               " parts is " + number_text(merged(parts)) + "; " + equals(result.lse_result, parts) + " (" +
-               std::to_string(count) + " sampled rows)";
-  return {f};
-}
+DataFindings lse_merge(const TraceIndex& index) { return LseMerge(index).run(); }
 
 }  // namespace ringscope

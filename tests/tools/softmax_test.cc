@@ -1,37 +1,16 @@
-// Pairs for the softmax, position and loss families, and what a hang root makes of them.
+// Pairs for the softmax family, and what a hang root makes of it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 
-#include "tests/support/train_program.h"
-#include "tools/analyze/analyze.h"
+#include "tests/tools/data_rows.h"
 
 namespace ringscope {
 namespace {
 
-using testing::TraceBuilder;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kNone = -std::numeric_limits<double>::infinity();
-
-std::string ids(const Report& report) {
-  std::string text;
-  for (const Finding& f : report.findings) text += (text.empty() ? "" : " ") + (f.root ? f.id : "(" + f.id + ")");
-  return text;
-}
-
-TraceBuilder job(int cp, int dp = 1, int tp = 1) { return testing::build({tp, cp, dp, 1, 1}); }
-
-Where place(int step = 0, int layer = 0) {
-  Where where;
-  where.step = step;
-  where.layer = int16_t(layer);
-  where.microbatch = 0;
-  where.pass = Pass::kForward;
-  return where;
-}
+using namespace testing;
 
 double log_sum_exp(const std::vector<double>& values) {
   double sum = 0;
@@ -69,7 +48,7 @@ std::vector<RowMath> rows(int cp) {
 // used_max(row, member), used_sum(row, member, m_used): what the faulty or right reductions gave.
 TraceView three_step(int cp, int dp, const std::function<double(const RowMath&, int)>& used_max,
                      const std::function<double(const RowMath&, int, double)>& used_sum, int faulty_group = 0) {
-  TraceBuilder trace = job(cp, dp);
+  TraceBuilder trace = small_job(cp, dp);
   const std::vector<RowMath> all = rows(cp);
   const auto right_sum = [](const RowMath& row, double m) { return std::exp(log_sum_exp(row.lse) - m); };
   for (int rank = 0; rank < trace.world(); ++rank)
@@ -78,7 +57,7 @@ TraceView three_step(int cp, int dp, const std::function<double(const RowMath&, 
       const bool faulty = trace.dp_of(rank) == faulty_group;
       const double m = faulty ? used_max(all[k], self) : all[k].max();
       const double sum = faulty ? used_sum(all[k], self, m) : right_sum(all[k], m);
-      trace.raw().softmax_rows.push_back({rank, place(), uint32_t(40 + k), 0, self, uint32_t(trace.dp_of(rank)),
+      trace.raw().softmax_rows.push_back({rank, forward_of(0), uint32_t(40 + k), 0, self, uint32_t(trace.dp_of(rank)),
                                           SoftmaxMethod::kGlobalThreeStep, cp, all[k].m[size_t(self)],
                                           all[k].lse[size_t(self)], m, sum, kNan});
     }
@@ -144,20 +123,20 @@ TEST(Softmax, MissingMembersSayNothing) {
 
 TraceView ring_rows(const std::function<double(const std::vector<double>&)>& merge, int faulty_rank,
                     size_t recorded_parts = 4) {
-  TraceBuilder trace = job(4);
+  TraceBuilder trace = small_job(4);
   for (int rank = 0; rank < 4; ++rank)
     for (uint32_t row = 0; row < 3; ++row) {
       std::vector<double> parts;
       for (int t = 0; t < 4; ++t) parts.push_back(row == 2 && t == 3 ? kNone : 0.5 * t - 0.3 * rank + 0.2 * row);
       for (size_t t = 0; t < recorded_parts; ++t) {
-        Where where = place(0, 1);
+        Where where = forward_of(0, 1);
         where.ring_step = int16_t(t);
         trace.raw().softmax_rows.push_back({rank, where, row, 0, (rank - int(t) + 4) % 4, 0, SoftmaxMethod::kLseMerge,
                                             4, parts[t] - 1, parts[t], kNan, kNan, kNan});
       }
       const double right = log_sum_exp(parts);
-      trace.raw().softmax_rows.push_back({rank, place(0, 1), row, 0, 0xFFFF, 0, SoftmaxMethod::kLseMerge, 4, kNan, kNan,
-                                          kNan, kNan, rank == faulty_rank ? merge(parts) : right});
+      trace.raw().softmax_rows.push_back({rank, forward_of(0, 1), row, 0, 0xFFFF, 0, SoftmaxMethod::kLseMerge, 4, kNan,
+                                          kNan, kNan, kNan, rank == faulty_rank ? merge(parts) : right});
     }
   return trace.finish();
 }
@@ -204,102 +183,147 @@ TEST(Softmax, CorruptedDataFollowsFromTheDivergence) {
   }
 }
 
-// position(local index, row, rank): what was applied. 32 rows, the last three are padding.
-TraceView position_rows(int cp, const std::string& layout,
-                        const std::function<uint32_t(uint32_t, uint32_t, int)>& position, int steps = 2) {
-  constexpr uint32_t kLength = 32, kTrue = 29;
-  TraceBuilder trace = job(cp);
-  trace.raw().meta[meta_key::kCpLayout] = layout;
-  for (int rank = 0; rank < cp; ++rank) {
-    std::vector<uint32_t> mine;
-    const uint32_t chunk = layout == "zigzag" ? kLength / uint32_t(2 * cp) : kLength / uint32_t(cp);
-    for (uint32_t i = 0; i < chunk; ++i) mine.push_back(uint32_t(rank) * chunk + i);
-    if (layout == "zigzag")
-      for (uint32_t i = 0; i < chunk; ++i) mine.push_back(uint32_t(2 * cp - 1 - rank) * chunk + i);
-    for (int step = 0; step < steps; ++step)
-      for (PositionRole role : {PositionRole::kData, PositionRole::kRope})
-        for (uint32_t i = 0; i < mine.size(); ++i) {
-          const bool padding = mine[i] >= kTrue;
-          const uint32_t made = padding ? 0 : mine[i];
-          trace.raw().position_runs.push_back({rank, place(step, -1), role, mine[i], 1,
-                                               role == PositionRole::kData ? made : position(i, made, rank), 1,
-                                               padding ? 0xFFFFFFFF : 0, 0, 10000});
-        }
-  }
-  return trace.finish();
-}
+double least(const RowMath& row, int) { return *std::min_element(row.m.begin(), row.m.end()); }
 
-TEST(Position, EqualIsClean) {
-  for (const char* layout : {"contiguous", "zigzag"})
-    EXPECT_EQ(ids(analyze(position_rows(2, layout, [](uint32_t, uint32_t row, int) { return row; }))), "");
-}
-
-TEST(Position, Restart) {
-  for (int cp : {2, 4}) {
-    const Report report = analyze(position_rows(cp, "contiguous", [](uint32_t i, uint32_t, int) { return i; }));
-    ASSERT_EQ(ids(report), "position.restart");
-    std::vector<int> wrong;  // rank 0 starts at 0 anyhow
-    for (int r = 1; r < cp; ++r) wrong.push_back(r);
-    EXPECT_EQ(report.findings[0].ranks, wrong);
-    EXPECT_EQ(report.findings[0].where.step, 0);
-  }
-  EXPECT_EQ(ids(analyze(position_rows(2, "zigzag", [](uint32_t i, uint32_t, int) { return i; }))), "position.restart");
-}
-
-TEST(Position, ZigzagOnContiguous) {
-  for (int cp : {2, 4}) {
-    const auto zigzag = [cp](uint32_t i, uint32_t, int rank) {
-      const uint32_t chunk = 32 / uint32_t(2 * cp);
-      const uint32_t row = i < chunk ? uint32_t(rank) * chunk + i : uint32_t(2 * cp - 1 - rank) * chunk + i - chunk;
-      return row < 29 ? row : 0;
-    };
-    const Report report = analyze(position_rows(cp, "contiguous", zigzag));
-    ASSERT_EQ(ids(report), "position.layout");
-    EXPECT_EQ(report.findings[0].ranks.size(), size_t(cp)) << report.findings[0].sentence;
-    EXPECT_NE(report.findings[0].sentence.find("zigzag"), std::string::npos);
-  }
-}
-
-// A killed run has made positions whose application was never recorded.
-TEST(Position, OnlyMadeSaysNothing) {
-  TraceView view = position_rows(4, "contiguous", [](uint32_t i, uint32_t, int) { return i; });
-  std::erase_if(view.position_runs, [](const PositionRunRow& r) { return r.role != PositionRole::kData; });
-  EXPECT_EQ(ids(analyze(view)), "");
-}
-
-TraceView loss_rows(const std::vector<uint64_t>& counts, bool own_divisor, int tp = 1) {
-  TraceBuilder trace = job(2, int(counts.size()) / 2, tp);
-  uint64_t total = 0;
-  for (uint64_t n : counts) total += n;
-  for (int rank = 0; rank < trace.world(); ++rank)
-    for (int step = 0; step < 2; ++step) {
-      const uint64_t n = counts[size_t(trace.dp_of(rank) * 2 + trace.cp_of(rank))];
-      TrainStepRow row;
+// A reduction that is recorded with the call of every member.
+TraceView with_call(TraceView view, RedOp op) {
+  std::vector<OpRow> ops;
+  for (const CommRow& comm : view.comms)
+    for (int32_t rank : comm.ranks) {
+      OpRow row;
       row.rank = rank;
-      row.where.step = step;
-      row.loss_sum = 3.0 * double(n);
-      row.valid_tokens = n;
-      row.divisor = own_divisor ? double(n) : double(total);
-      row.loss = own_divisor ? 3.2 : 3.0;
-      trace.raw().train_steps.push_back(row);
+      row.op = uint64_t(rank + 1) << 40 | 0xFFFF;
+      row.kind = OpKind::kCollective;
+      row.state = OpState::kCompleted;
+      row.where = forward_of(0);
+      row.coll = uint32_t(view.colls.size());
+      CollRow coll;
+      coll.op = uint32_t(ops.size());
+      coll.comm = comm.comm;
+      coll.func = CollFunc::kAllReduce;
+      coll.redop = op;
+      view.colls.push_back(coll);
+      ops.push_back(row);
     }
-  return trace.finish();
+  view.ops = std::move(ops);
+  return view;
 }
 
-TEST(Loss, PerRankMean) {
-  const Report report = analyze(loss_rows({64, 40}, true, 2));
-  ASSERT_EQ(ids(report), "loss.per_rank_mean");
-  EXPECT_EQ(report.findings[0].ranks, (std::vector<int>{0, 1, 2, 3}));
-  EXPECT_NE(report.findings[0].sentence.find("off by"), std::string::npos) << report.findings[0].sentence;
+TraceView bare(TraceView view) {  // only the softmax rows are left
+  view.ops.clear(), view.colls.clear(), view.p2ps.clear(), view.accesses.clear(), view.syncs.clear();
+  return view;
 }
 
-TEST(Loss, CleanCases) {
-  EXPECT_EQ(ids(analyze(loss_rows({64, 40}, false))), "");
-  EXPECT_EQ(ids(analyze(loss_rows({64, 64}, true))), "") << "equal counts: the mean of means is the mean";
-  EXPECT_EQ(ids(analyze(loss_rows({64, 40, 0, 0}, false))), "") << "idle data-parallel ranks";
-  TraceView cut = loss_rows({64, 40}, true);
-  std::erase_if(cut.train_steps, [](const TrainStepRow& r) { return r.rank == 1; });
-  EXPECT_EQ(ids(analyze(cut)), "") << "a rank's step was not recorded";
+TEST(Softmax, WrongReductionIsNamedAfterTheCall) {
+  for (int cp : {2, 4}) {
+    const Report report = analyze(with_call(bare(three_step(cp, 1, least, sum_of)), RedOp::kMin));
+    ASSERT_EQ(ids(report), "softmax.wrong_reduction");
+    EXPECT_EQ(report.findings[0].ranks.size(), size_t(cp));
+    EXPECT_NE(report.findings[0].sentence.find("MIN instead of MAX"), std::string::npos) << report.findings[0].sentence;
+  }
+  // The values say MIN, the calls say MAX: no name fits.
+  EXPECT_EQ(ids(analyze(with_call(bare(three_step(4, 1, least, sum_of)), RedOp::kMax))), "softmax.unexplained");
+  const auto most = [](const RowMath& row, int, double m) {
+    double value = 0;
+    for (double lse : row.lse) value = std::max(value, std::exp(lse - m));
+    return value;
+  };
+  const Report report = analyze(three_step(4, 1, max_of, most));
+  ASSERT_EQ(ids(report), "softmax.wrong_reduction");
+  EXPECT_NE(report.findings[0].sentence.find("MAX instead of SUM"), std::string::npos) << report.findings[0].sentence;
+}
+
+TEST(Softmax, DenominatorUsedTwiceIsUnexplained) {
+  const auto twice = [](const RowMath& row, int self, double m) { return 2 * sum_of(row, self, m); };
+  for (int cp : {2, 4}) {
+    const Report report = analyze(three_step(cp, 2, max_of, twice, 1));
+    ASSERT_EQ(ids(report), "softmax.unexplained");
+    EXPECT_EQ(report.findings[0].ranks.size(), size_t(cp)) << "the other replica is right";
+    EXPECT_NE(report.findings[0].sentence.find("the sum over the group is"), std::string::npos);
+  }
+  const auto one = [](const RowMath& row, int self, double m) { return (self == 2 ? 3 : 1) * sum_of(row, self, m); };
+  const Report report = analyze(three_step(4, 1, max_of, one));
+  ASSERT_EQ(ids(report), "softmax.unexplained");
+  EXPECT_EQ(report.findings[0].ranks, std::vector<int>{2});
+}
+
+// The result of three steps must follow from the maximum and the denominator that were used.
+TEST(Softmax, ResultOfThreeSteps) {
+  for (double factor : {1.0, 2.0}) {
+    TraceView view = three_step(2, 1, max_of, sum_of);
+    const std::vector<RowMath> all = rows(2);
+    for (size_t k = 0; k < all.size(); ++k)
+      view.softmax_rows.push_back({1, forward_of(0), uint32_t(40 + k), 0, 0xFFFF, 0, SoftmaxMethod::kGlobalThreeStep, 2,
+                                   kNan, kNan, kNan, kNan, log_sum_exp(all[k].lse) + std::log(factor)});
+    const Report report = analyze(view);
+    ASSERT_EQ(ids(report), factor == 1 ? "" : "softmax.unexplained");
+    if (factor != 1) {
+      EXPECT_EQ(report.findings[0].ranks, std::vector<int>{1});
+    }
+  }
+}
+
+TEST(Softmax, NeedsNoLabels) {
+  const auto own = [](const RowMath& row, int self, double m) { return std::exp(row.lse[size_t(self)] - m); };
+  const Report report = analyze(without_labels(three_step(4, 1, max_of, own)));
+  ASSERT_EQ(ids(report), "softmax.no_global_sum");
+  EXPECT_EQ(report.findings[0].ranks.size(), 4u);
+  EXPECT_EQ(report.findings[0].group->ranks.size(), 4u);
+  EXPECT_EQ(ids(analyze(without_labels(three_step(4, 2, max_of, sum_of)))), "");
+}
+
+// Each of these rows cannot be, so nothing rests on the rows beside it, and they are counted.
+TEST(Softmax, RowsThatContradictThemselvesProveNothing) {
+  const auto last = [](const std::vector<double>& parts) { return parts.back(); };
+  const std::vector<std::function<void(SoftmaxRow&)>> damages = {
+      [](SoftmaxRow& r) { r.where.ring_step = 130; },
+      [](SoftmaxRow& r) { r.kv_owner = 130; },
+      [](SoftmaxRow& r) { r.parts = 3; },
+      [](SoftmaxRow& r) { r.where.ring_step = int16_t((r.where.ring_step + 1) % 4); },  // twice
+      [](SoftmaxRow& r) { r.lse_own = r.m_own + 30; },                                  // more keys than there are
+      [](SoftmaxRow& r) { r.lse_own = r.m_own - 1; },
+      [](SoftmaxRow& r) { r.m_own = kNone; },
+  };
+  for (const auto& damage : damages) {
+    TraceView view = ring_rows(last, 2);
+    for (SoftmaxRow& row : view.softmax_rows)
+      if (row.rank == 2 && row.kv_owner == 1) damage(row);
+    const Report report = analyze(view);
+    EXPECT_EQ(ids(report), "") << &damage - &damages[0];
+    EXPECT_EQ(contradictions(report), 3 * 5) << "three samples of five rows";
+    EXPECT_EQ(report.verdict, Verdict::kIncomplete);
+  }
+  EXPECT_EQ(contradictions(analyze(ring_rows(last, 2))), 0);
+}
+
+// What a run of scores up to 1e18 records: parts far below the maximum have no log-sum-exp that could be read.
+TEST(Softmax, SizeAloneProvesNothing) {
+  for (double size : {1e3, 1e6, 1e10, 1e18})
+    for (bool known : {true, false}) {
+      TraceBuilder trace = small_job(2);
+      for (int rank : {0, 1}) {
+        const double own = rank == 0 ? size : -size;
+        trace.raw().softmax_rows.push_back({rank, forward_of(0), 40, 0, rank, 0, SoftmaxMethod::kGlobalThreeStep, 2,
+                                            own,
+                                            rank == 0 ? own
+                                            : known   ? size - 87
+                                                      : kNan,
+                                            size, 1, kNan});
+      }
+      const Report report = analyze(trace.finish());
+      EXPECT_EQ(ids(report), "") << size;
+      EXPECT_EQ(contradictions(report), known ? 2 : 0) << size;
+    }
+}
+
+// The keys of one member twice, so those of another never.
+TEST(Softmax, RepeatedPart) {
+  TraceView view = ring_rows(log_sum_exp, 2);
+  for (SoftmaxRow& row : view.softmax_rows)
+    if (row.rank == 1 && row.where.ring_step == 3) row.kv_owner = 3;
+  const Report report = analyze(view);
+  ASSERT_EQ(ids(report), "softmax.lse_merge");
+  EXPECT_EQ(report.findings[0].ranks, std::vector<int>{1});
 }
 
 }  // namespace

@@ -1,0 +1,295 @@
+// Pairs for the numeric family and softmax.nan_rows: where the first NaN of a run was, which replica differs, and what
+// follows from what.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/tools/data_rows.h"
+
+namespace ringscope {
+namespace {
+
+using namespace testing;
+
+constexpr int kRanks = 4, kSteps = 3, kLayers = 2;
+
+Where at(int step, int layer, Pass pass) {
+  Where where = forward_of(step, layer);
+  where.pass = pass;
+  if (pass == Pass::kOptimizer) where.microbatch = -1;
+  return where;
+}
+
+// The statistics of a run of four ranks (CP 4, or DP 4) in which everything is a number.
+TraceView finite_run(int cp = kRanks, int dp = 1) {
+  TraceBuilder trace = small_job(cp, dp);
+  TraceView& view = trace.raw();
+  const uint32_t q = trace.text("attention.q"), kv = trace.text("attention.kv"), dq = trace.text("attention.dq");
+  const uint32_t dkv = trace.text("attention.dkv"), d_o = trace.text("attention.do"), w = trace.text("layer.weight");
+  for (int rank = 0; rank < kRanks; ++rank)
+    for (int step = 0; step < kSteps; ++step) {
+      const auto tensor = [&](int layer, Pass pass, uint32_t name, TensorRole role, uint64_t checksum = 0) {
+        view.tensor_stats.push_back({rank, at(step, layer, pass), name, role,
+                                     role < TensorRole::kLocalGradient ? -1 : 0, 512, checksum, 10.0, 0});
+      };
+      for (int layer = 0; layer < kLayers; ++layer) {
+        tensor(layer, Pass::kForward, q, TensorRole::kAttentionInput);
+        tensor(layer, Pass::kForward, kv, TensorRole::kAttentionInput);
+        view.softmax_stats.push_back(
+            {rank, at(step, layer, Pass::kForward), 64, 0, 0, SoftmaxMethod::kLseMerge, cp, 0, 2, 1});
+      }
+      for (int layer = kLayers; layer-- > 0;) {
+        tensor(layer, Pass::kBackward, d_o, TensorRole::kAttentionInput);
+        tensor(layer, Pass::kBackward, dq, TensorRole::kAttentionOutput);
+        tensor(layer, Pass::kBackward, dkv, TensorRole::kAttentionOutput);
+      }
+      for (int layer = 0; layer < kLayers; ++layer) {
+        tensor(layer, Pass::kOptimizer, w, TensorRole::kLocalGradient);
+        tensor(layer, Pass::kOptimizer, w, TensorRole::kGradient, uint64_t(100 * step + layer));
+        tensor(layer, Pass::kOptimizer, w, TensorRole::kParameter, uint64_t(1000 + 100 * step + layer));
+      }
+      TrainStepRow row;
+      row.rank = rank;
+      row.where.step = step;
+      row.loss_sum = 32 * 5.0;
+      row.valid_tokens = 32;
+      row.divisor = 128;
+      row.loss = 5;
+      row.grad_norm = 1;
+      view.train_steps.push_back(row);
+    }
+  // Both layers' tensors share a name here; real ones do not.
+  for (TensorStatRow& row : view.tensor_stats)
+    if (row.name == w && row.where.layer == 1) row.name = trace.text("layer.1.weight");
+  return trace.finish();
+}
+
+// Makes everything bad that is behind a NaN of one rank in the order of a step, as it spreads.
+struct Spread {
+  int rank = 2, step = 1;
+  bool forward_inputs_from_layer_1 = false, lse = false, backward = false, local = false;
+};
+TraceView spread(TraceView view, const Spread& s) {
+  const auto own = [&](int rank, const Where& w) { return rank == s.rank && w.step == s.step && w.layer == 1; };
+  for (TensorStatRow& r : view.tensor_stats) {
+    const bool later = r.where.step > s.step;
+    const bool reduced = r.role == TensorRole::kGradient || r.role == TensorRole::kParameter;
+    const bool here = r.where.step == s.step;
+    const bool forward = r.where.pass == Pass::kForward, backward = r.where.pass == Pass::kBackward;
+    if (later || (here && reduced)) r.bad = 7;
+    if (own(r.rank, r.where) && forward && s.forward_inputs_from_layer_1) r.bad = 3;
+    if (here && backward && (s.forward_inputs_from_layer_1 || s.lse || (s.backward && r.where.layer == 0))) r.bad = 5;
+    if (own(r.rank, r.where) && backward && s.backward && r.role == TensorRole::kAttentionInput) r.bad = 1;
+    if (here && r.where.layer == 1 && backward && s.backward && r.role == TensorRole::kAttentionOutput) r.bad = 2;
+    if (here && r.role == TensorRole::kLocalGradient) r.bad = s.local ? uint64_t(r.rank == s.rank) : 6;
+  }
+  for (SoftmaxStatRow& r : view.softmax_stats)
+    if (r.where.step > s.step ||
+        (r.where.step == s.step && r.where.layer == 1 && (s.forward_inputs_from_layer_1 || s.lse)))
+      r.bad = 20;
+  for (TrainStepRow& r : view.train_steps)
+    if (r.where.step >= s.step) {
+      r.grad_norm = kNan;
+      if (r.where.step > s.step || s.lse || s.forward_inputs_from_layer_1) r.loss_sum = r.loss = kNan;
+    }
+  return view;
+}
+
+TEST(Nonfinite, FiniteRunsAreClean) {
+  EXPECT_EQ(ids(analyze(finite_run())), "");
+  EXPECT_EQ(ids(analyze(finite_run(1, 4))), "");
+}
+
+TEST(Nonfinite, NamesTheRankWhoseInputsWereBadFirst) {
+  Spread s;
+  s.forward_inputs_from_layer_1 = true;
+  const Report report = analyze(spread(finite_run(), s));
+  ASSERT_EQ(ids(report), "numeric.nonfinite");
+  const Finding& f = report.findings[0];
+  EXPECT_EQ(f.ranks, std::vector<int>{2});
+  EXPECT_EQ(f.where, at(1, 1, Pass::kForward));
+  EXPECT_NE(f.sentence.find("attention.q (3 of 512 elements)"), std::string::npos) << f.sentence;
+  EXPECT_NE(f.sentence.find("was finite (the weights, earlier layers of the step)"), std::string::npos) << f.sentence;
+}
+
+TEST(Nonfinite, BackwardAndOwnGradients) {
+  Spread backward;
+  backward.backward = true;
+  const Report first = analyze(spread(finite_run(), backward));
+  ASSERT_EQ(ids(first), "numeric.nonfinite");
+  EXPECT_EQ(first.findings[0].ranks, std::vector<int>{2});
+  EXPECT_EQ(first.findings[0].where, at(1, 1, Pass::kBackward));
+
+  Spread local;
+  local.local = true;
+  const Report second = analyze(spread(finite_run(1, 4), local));
+  ASSERT_EQ(ids(second), "numeric.nonfinite");
+  EXPECT_EQ(second.findings[0].ranks, std::vector<int>{2});
+  EXPECT_NE(second.findings[0].sentence.find("own gradient of layer.1.weight"), std::string::npos)
+      << second.findings[0].sentence;
+}
+
+TEST(Nonfinite, BornInAttentionIsNanRows) {
+  Spread s;
+  s.lse = true;
+  TraceView view = spread(finite_run(), s);
+  const Report report = analyze(view);
+  ASSERT_EQ(ids(report), "softmax.nan_rows");
+  EXPECT_EQ(report.findings[0].where, at(1, 1, Pass::kForward));
+  EXPECT_NE(report.findings[0].sentence.find("its inputs were finite"), std::string::npos);
+
+  // Inputs so large that a score overflows: the run diverged.
+  TraceView huge = view;
+  for (TensorStatRow& r : huge.tensor_stats)
+    if (r.role == TensorRole::kAttentionInput) r.norm = 1e20;
+  EXPECT_EQ(ids(analyze(huge)), "numeric.nonfinite");
+
+  // Nobody recorded what went in: every rank shows it alike, so nobody is accused.
+  std::erase_if(view.tensor_stats, [](const TensorStatRow& r) { return r.role >= TensorRole::kLocalGradient; });
+  const Report unknown = analyze(view);
+  ASSERT_EQ(ids(unknown), "numeric.nonfinite");
+  EXPECT_TRUE(unknown.findings[0].ranks.empty());
+  EXPECT_FALSE(unknown.findings[0].would_raise_confidence.empty());
+}
+
+// Two shapes of one thing: kernels that let a NaN through, and kernels in which no key compares and -inf is left.
+TEST(Nonfinite, BadKeysOfOneMemberInTheParts) {
+  for (double shown : {kNan, kNone})
+    for (bool bad : {true, false}) {
+      TraceView view = finite_run();
+      std::erase_if(view.tensor_stats, [](const TensorStatRow& r) { return r.role >= TensorRole::kLocalGradient; });
+      for (int rank = 0; rank < kRanks; ++rank)
+        view.position_runs.push_back(
+            {rank, at(1, -1, Pass::kNone), PositionRole::kData, uint32_t(8 * rank), 8, uint32_t(8 * rank), 1, 0, 0, 0});
+      for (int rank = 0; rank < kRanks; ++rank)
+        for (int step : {0, 1})
+          for (int owner = 0; owner < kRanks; ++owner) {
+            Where where = at(step, 1, Pass::kForward);
+            where.ring_step = int16_t((rank - owner + kRanks) % kRanks);
+            const bool visible = owner <= rank;  // contiguous shards
+            const double value = !visible ? kNone : bad && step == 1 && owner == 1 ? shown : 0.5;
+            view.softmax_rows.push_back({rank, where, uint32_t(8 * rank + 7), 0, owner, 0, SoftmaxMethod::kLseMerge,
+                                         kRanks, value, value, kNan, kNan, kNan});
+          }
+      if (bad)
+        for (TensorStatRow& r : view.tensor_stats) r.bad = r.where.step >= 1;
+      const Report report = analyze(view);
+      ASSERT_EQ(ids(report), bad ? "numeric.nonfinite" : "");
+      if (!bad) continue;
+      EXPECT_EQ(report.findings[0].ranks, std::vector<int>{1}) << report.findings[0].sentence;
+      EXPECT_EQ(report.findings[0].where.layer, 1);
+      // Without anything else that is no number, a part at -inf is a mask that is not known here.
+      for (TensorStatRow& r : view.tensor_stats) r.bad = 0;
+      EXPECT_EQ(ids(analyze(view)), std::isnan(shown) ? "numeric.nonfinite" : "");
+    }
+}
+
+// A column without a single number was not recorded.
+TEST(Nonfinite, WhatWasNotRecordedSaysNothing) {
+  TraceView view = finite_run();
+  for (TrainStepRow& r : view.train_steps) r.loss = r.loss_sum = r.grad_norm = kNan;
+  EXPECT_EQ(ids(analyze(view)), "");
+  view.train_steps[0].loss = 5;
+  EXPECT_EQ(ids(analyze(view)), "numeric.nonfinite");
+}
+
+TEST(Replica, TheOddOneIsAccusedByAMajority) {
+  for (int odd : {0, 3}) {
+    TraceView view = finite_run(1, 4);
+    for (TensorStatRow& r : view.tensor_stats)
+      if (r.rank == odd && r.where.step >= 1 && r.where.layer == 1 && r.role == TensorRole::kParameter) r.checksum ^= 1;
+    const Report report = analyze(view);
+    ASSERT_EQ(ids(report), "numeric.replica");
+    EXPECT_EQ(report.findings[0].ranks, std::vector<int>{odd});
+    EXPECT_EQ(report.findings[0].where.step, 1);
+    EXPECT_NE(report.findings[0].sentence.find("parameter of layer.1.weight"), std::string::npos)
+        << report.findings[0].sentence;
+  }
+}
+
+TEST(Replica, WithoutAMajorityNobodyIsAccused) {
+  TraceView view = finite_run(1, 4);
+  for (TensorStatRow& r : view.tensor_stats)
+    if (r.rank < 2 && r.where.step >= 1 && r.role == TensorRole::kGradient) r.checksum ^= 1;
+  const Report report = analyze(view);
+  ASSERT_EQ(ids(report), "numeric.replica");
+  EXPECT_TRUE(report.findings[0].ranks.empty());
+  EXPECT_LE(report.findings[0].confidence, 0.5);
+}
+
+TEST(Replica, SlicesAndLocalValuesAreNoReplicas) {
+  TraceView view = finite_run(1, 4);
+  for (TensorStatRow& r : view.tensor_stats) {
+    if (r.role < TensorRole::kLocalGradient) r.part = r.rank;  // each holds a slice of its own
+    r.checksum += uint64_t(r.rank);
+  }
+  EXPECT_EQ(ids(analyze(view)), "");
+}
+
+// NaN has many bit patterns: what holds one is no witness for a replica.
+TEST(Replica, NonNumbersAreLeftToTheOtherFinding) {
+  TraceView view = finite_run(1, 4);
+  for (TensorStatRow& r : view.tensor_stats)
+    if (r.where.step >= 1 && r.role < TensorRole::kLocalGradient) r.bad = 1, r.checksum += uint64_t(r.rank);
+  EXPECT_EQ(ids(analyze(view)), "numeric.nonfinite");
+}
+
+// A NaN in one rank's reduced gradient makes its parameters differ in the same step.
+TEST(Replica, FollowsFromANanOfItsStep) {
+  TraceView view = finite_run(1, 4);
+  for (TensorStatRow& r : view.tensor_stats) {
+    if (r.rank != 2 || r.where.step < 1 || r.role > TensorRole::kParameter) continue;
+    if (r.where.layer == 1) r.bad = 1;
+    else r.checksum ^= r.role == TensorRole::kParameter;
+  }
+  const Report report = analyze(view);
+  ASSERT_EQ(ids(report), "numeric.nonfinite (numeric.replica)");
+  EXPECT_EQ(report.findings[0].ranks, std::vector<int>{2});
+}
+
+// One story: what begins behind a hang, a wrong softmax or a NaN follows from it.
+TEST(Consequences, ValuesBehindARoot) {
+  for (int step : {0, 1}) {
+    Job wrong{1, 4, 1, 3, 2};
+    wrong.wrong.skip_weight_cp = [](int r, const Where& w) { return r == 1 && w.step == 0 && w.layer == 0; };
+    TraceView view = build(wrong).finish();
+    TraceView values = finite_run();
+    for (TensorStatRow& r : values.tensor_stats) {
+      if (r.rank == 1 && r.where.step >= step && r.role < TensorRole::kLocalGradient) r.checksum ^= 1;
+    }
+    view.tensor_stats = values.tensor_stats;
+    view.strings = values.strings;
+    EXPECT_EQ(ids(analyze(view)), "hang.missing_rank (numeric.replica)") << "seen at the end of the step it began in";
+  }
+}
+
+TEST(Consequences, NanBehindAWrongSoftmax) {
+  for (int step : {0, 2}) {
+    TraceView view = finite_run();
+    for (int rank = 0; rank < kRanks; ++rank)
+      view.softmax_rows.push_back({rank, forward_of(step, 0), 40, 0, rank, 0, SoftmaxMethod::kGlobalThreeStep, kRanks,
+                                   1.0 + rank, 2.0 + rank, 1.0 + rank, 3, kNan});
+    Spread s;
+    s.forward_inputs_from_layer_1 = true;
+    const Report report = analyze(spread(view, s));
+    EXPECT_EQ(ids(report),
+              step == 0 ? "softmax.no_global_max (numeric.nonfinite)" : "numeric.nonfinite (softmax.no_global_max)");
+    EXPECT_EQ(report.findings[1].caused_by, 0);
+  }
+}
+
+TEST(Consequences, ConfidenceFollowsFromTheEvidence) {
+  TraceView view = finite_run(1, 4);
+  const auto differ = [&](int from) {
+    TraceView changed = view;
+    for (TensorStatRow& r : changed.tensor_stats)
+      if (r.rank == 3 && r.where.step >= from && r.role < TensorRole::kLocalGradient) r.checksum ^= 1;
+    return analyze(changed).findings.at(0).confidence;
+  };
+  EXPECT_GT(differ(0), differ(2)) << "more steps show it";
+  EXPECT_LE(differ(0), 0.99);
+}
+
+}  // namespace
+}  // namespace ringscope

@@ -1,0 +1,93 @@
+#include <algorithm>
+
+#include "tools/analyze/numeric/numeric.h"
+
+namespace ringscope {
+namespace {
+
+bool starts_with(const Finding& f, std::string_view family) { return f.id.compare(0, family.size(), family) == 0; }
+
+// Order of places for what is seen at the end of a step only: everything of the step lies before it.
+Where seen_at(const Finding& f) {
+  Where where = f.where;
+  if (!starts_with(f, "loss.") && !(starts_with(f, "numeric.") && where.microbatch < 0)) return where;
+  where.pass = Pass::kOptimizer;
+  where.microbatch = -1;
+  where.layer = INT16_MAX;
+  return where;
+}
+
+// Values that a race can have changed: what a device computed. Positions and divisors of the named findings come from
+// the host's arithmetic, reductions from the call.
+bool computed(const Finding& f) {
+  return starts_with(f, "numeric.") || f.id == "softmax.nan_rows" || f.id == "softmax.lse_merge" ||
+         f.id.ends_with(".unexplained");
+}
+
+// Can `cause`, a root of another family, be what is behind a data finding?
+bool may_cause(const Finding& cause, const Finding& f) {
+  if (!cause.root || cause.id == "hang.undecided" || cause.where.step < 0) return false;
+  if (starts_with(cause, "race.") && !computed(f)) return false;
+  return !earlier(seen_at(f), cause.where);
+}
+
+bool not_a_number(const Finding& f) { return f.id == "numeric.nonfinite" || f.id == "softmax.nan_rows"; }
+
+// Among data findings: one family tells one story, from its first place on. Values that came out wrong can end in a
+// NaN, and a NaN makes the values worthless that a softmax or a loss is made of.
+bool data_causes(const Finding& cause, const Finding& f) {
+  const auto family = [](const Finding& g) { return g.id.substr(0, g.id.find('.')); };
+  if (family(cause) == family(f) || not_a_number(f)) return true;
+  return not_a_number(cause) &&
+         (starts_with(f, "softmax.") || starts_with(f, "numeric.") || f.id == "loss.unexplained");
+}
+
+bool before(const Finding& a, const Finding& b) {
+  // Replicas are compared at the end of a step, whatever tensor it is that differs: a NaN of the step came first.
+  if (a.where.step == b.where.step && not_a_number(a) != not_a_number(b) &&
+      (a.id == "numeric.replica" || b.id == "numeric.replica"))
+    return not_a_number(a);
+  if (earlier(a.where, b.where)) return true;
+  // In one place a name goes before what has none.
+  return !earlier(b.where, a.where) && !a.id.ends_with(".unexplained") && b.id.ends_with(".unexplained");
+}
+
+}  // namespace
+
+void count_contradictions(DataFindings& out, const std::string& name, int64_t count, const std::string& what) {
+  if (count > 0) out.stats.push_back({name, "data_loss", count, what + " contradict themselves and prove nothing"});
+}
+
+DataFindings data_findings(const TraceIndex& index) {
+  DataFindings all;
+  const auto add = [&](DataFindings part) {
+    std::move(part.findings.begin(), part.findings.end(), std::back_inserter(all.findings));
+    std::move(part.stats.begin(), part.stats.end(), std::back_inserter(all.stats));
+  };
+  add(three_step_softmax(index));
+  add(lse_merge(index));
+  add(positions(index));
+  add(losses(index));
+  add({nonfinite_values(index), {}});
+  add({replica_differences(index), {}});
+  std::stable_sort(all.findings.begin(), all.findings.end(), before);
+  return all;
+}
+
+void add_data_findings(std::vector<Finding>& found, std::vector<Finding> data) {
+  const size_t others = found.size();
+  for (Finding& f : data) {
+    int cause = -1;
+    for (size_t i = 0; i < others; ++i)
+      if (may_cause(found[i], f) && (cause < 0 || earlier(found[i].where, found[size_t(cause)].where))) cause = int(i);
+    for (size_t i = others; i < found.size() && cause < 0; ++i)
+      if (found[i].root && data_causes(found[i], f)) cause = int(i);
+    if (cause >= 0) {
+      f.root = false;
+      f.caused_by = cause;
+    }
+    found.push_back(std::move(f));
+  }
+}
+
+}  // namespace ringscope

@@ -1,0 +1,175 @@
+#include "tools/analyze/position/explanations.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace ringscope {
+namespace {
+
+constexpr const char* kLayouts[] = {"contiguous", "zigzag", "striped"};
+
+// Rows first, first + step, ...
+struct DealtRows {
+  int64_t first = 0, count = 0, step = 1;
+};
+
+// Rows of CP rank r of cp when `length` rows are dealt in a layout; empty = they cannot be.
+std::vector<DealtRows> dealt(std::string_view layout, int64_t length, int64_t cp, int64_t r) {
+  if (layout == "contiguous" && length % cp == 0) return {{r * (length / cp), length / cp, 1}};
+  if (layout == "striped" && length % cp == 0) return {{r, length / cp, cp}};
+  if (layout == "zigzag" && length % (2 * cp) == 0) {
+    const int64_t chunk = length / (2 * cp);
+    return {{r * chunk, chunk, 1}, {(2 * cp - 1 - r) * chunk, chunk, 1}};
+  }
+  return {};
+}
+
+std::vector<DealtRows> dealt_to(const TraceIndex& index, const AppliedShard& shard, std::string_view layout) {
+  const std::vector<int> owners = shard_owners(index, *shard.sample, shard.data->rank);
+  const auto self = std::find(owners.begin(), owners.end(), shard.data->rank);
+  if (self == owners.end() || owners.size() < 2) return {};
+  const int64_t cp = int64_t(owners.size());
+  return dealt(layout, int64_t(shard.data->tokens) * cp, cp, self - owners.begin());
+}
+
+// Are the rows of the shard exactly the dealt ones?
+bool holds(const TraceView& view, const PositionBlock& data, const std::vector<DealtRows>& rows) {
+  size_t piece = 0;
+  int64_t in_piece = 0;
+  return !rows.empty() && walk(view, data, data, [&](const Stretch& s) {
+    for (int64_t done = 0; done < int64_t(s.count);) {
+      if (piece == rows.size()) return false;
+      const DealtRows& at = rows[piece];
+      const int64_t n = std::min(int64_t(s.count) - done, at.count - in_piece);
+      if (at.first + in_piece * at.step != s.row_a() + done || (n > 1 && at.step != 1)) return false;
+      done += n;
+      if ((in_piece += n) == at.count) in_piece = 0, ++piece;
+    }
+    return true;
+  });
+}
+
+// Walks what the positions of dealt rows would be, as stretches in storage order: (count, position, stride). A row
+// that nobody recorded is padding (position 0), or its rank's record is missing and its position is its row.
+class DealtPositions {
+ public:
+  DealtPositions(const std::vector<const PositionRunRow*>& global, std::vector<DealtRows> rows)
+      : global_(global), rows_(std::move(rows)) {}
+
+  // Does the stretch hold the next s.count positions? Padding of the data only passes by.
+  bool next(const Stretch& s) {
+    for (int64_t done = 0; done < int64_t(s.count);) {
+      if (piece_ == rows_.size()) return false;
+      const DealtRows& at = rows_[piece_];
+      const int64_t row = at.first + in_piece_ * at.step;
+      const auto [run, rows_left] = find(row);
+      const int64_t n = std::min({int64_t(s.count) - done, at.count - in_piece_, (rows_left + at.step - 1) / at.step});
+      Stretch part = s;
+      part.in_a += uint64_t(done), part.in_b += uint64_t(done);
+      part.count = uint64_t(n);
+      if (!s.padding() && !same(part, run, row, at.step)) return false;
+      done += n;
+      if ((in_piece_ += n) == at.count) in_piece_ = 0, ++piece_;
+    }
+    return true;
+  }
+
+ private:
+  // The run that holds a row, or null, and how many rows from it on that stays so.
+  std::pair<const PositionRunRow*, int64_t> find(int64_t row) const {
+    auto next = std::upper_bound(global_.begin(), global_.end(), row,
+                                 [](int64_t r, const PositionRunRow* run) { return r < int64_t(run->token_start); });
+    if (next != global_.begin()) {
+      const PositionRunRow* run = *(next - 1);
+      if (const int64_t end = int64_t(run->token_start) + run->count; row < end) return {run, end - row};
+    }
+    return {nullptr, next == global_.end() ? INT64_MAX / 2 : int64_t((*next)->token_start) - row};
+  }
+  static bool same(const Stretch& part, const PositionRunRow* run, int64_t row, int64_t step) {
+    if (!run) return part.b_is(0, 0) || part.b_is(row, step);
+    return part.b_is(first_position(*run) + (row - int64_t(run->token_start)) * run->stride, run->stride * step);
+  }
+
+  const std::vector<const PositionRunRow*>& global_;
+  std::vector<DealtRows> rows_;
+  size_t piece_ = 0;
+  int64_t in_piece_ = 0;
+};
+
+bool of_layout(const TraceIndex& index, const AppliedShard& shard, std::string_view layout) {
+  std::vector<DealtRows> rows = dealt_to(index, shard, layout);
+  if (rows.empty() || holds(index.view, *shard.data, rows)) return false;
+  DealtPositions expected(*shard.global, std::move(rows));
+  return walk(index.view, *shard.data, *shard.applied, [&](const Stretch& s) { return expected.next(s); });
+}
+
+// Position = index within the shard, or within each of its contiguous chunks.
+bool restarts(const TraceIndex& index, const AppliedShard& shard) {
+  bool in_shard = true, in_chunk = true;
+  int64_t chunk = 0, next_row = -1;  // offset where the chunk began; the row that would continue it
+  walk(index.view, *shard.data, *shard.applied, [&](const Stretch& s) {
+    if (s.row_a() != next_row) chunk = int64_t(s.offset);
+    next_row = s.row_a() + int64_t(s.count);
+    if (s.padding()) return true;
+    in_shard = in_shard && s.b_is(int64_t(s.offset), 1);
+    in_chunk = in_chunk && s.b_is(int64_t(s.offset) - chunk, 1);
+    return in_shard || in_chunk;
+  });
+  return in_shard || in_chunk;
+}
+
+// The one number that was added to every position of the shard.
+std::optional<int64_t> constant(const TraceView& view, const AppliedShard& shard) {
+  std::optional<int64_t> added;
+  const bool one = walk(view, *shard.data, *shard.applied, [&](const Stretch& s) {
+    if (s.padding()) return true;
+    if (!added) added = s.position_b() - s.position_a();
+    return s.b_is(s.position_a() + *added, s.a->stride);
+  });
+  return one ? added : std::nullopt;
+}
+
+// The other rank whose positions were applied here; -1 = none.
+int other_rank(const TraceView& view, const AppliedShard& shard) {
+  for (const PositionBlock& other : shard.sample->blocks) {
+    if (other.role != PositionRole::kData || other.rank == shard.data->rank) continue;
+    const bool same = walk(view, other, *shard.applied,
+                           [](const Stretch& s) { return s.padding() || s.b_is(s.position_a(), s.a->stride); });
+    if (same) return other.rank;
+  }
+  return -1;
+}
+
+}  // namespace
+
+bool explains(const TraceIndex& index, PositionFault fault, const AppliedShard& shard) {
+  switch (fault) {
+    case PositionFault::kRestart: return restarts(index, shard);
+    case PositionFault::kContiguous:
+    case PositionFault::kZigzag:
+    case PositionFault::kStriped:
+      return of_layout(index, shard, kLayouts[int(fault) - int(PositionFault::kContiguous)]);
+    case PositionFault::kOffset: return constant(index.view, shard) || other_rank(index.view, shard) >= 0;
+    case PositionFault::kCount: break;
+  }
+  return false;
+}
+
+std::string layout_of(const TraceIndex& index, const AppliedShard& shard) {
+  for (const char* layout : kLayouts)
+    if (holds(index.view, *shard.data, dealt_to(index, shard, layout))) return layout;
+  return "";
+}
+
+std::string offset_text(const TraceIndex& index, const AppliedShard& shard) {
+  const int other = other_rank(index.view, shard);
+  std::string text;
+  if (const auto added = constant(index.view, shard)) {
+    text = "the right ones " + std::string(*added < 0 ? "minus " : "plus ") + std::to_string(std::abs(*added));
+    if (std::abs(*added) == int64_t(shard.data->tokens)) text += ", the length of a shard";
+  }
+  if (other >= 0) text += (text.empty() ? "" : ": ") + ("those of rank " + std::to_string(other));
+  return text;
+}
+
+}  // namespace ringscope
