@@ -40,6 +40,10 @@ constexpr CatalogueRow kRows[] = {
      "record an event on the transfer's stream after the receive and make the compute stream wait for it", false},
     {"ring.step_count", Severity::kError, "ranks of one ring ran different numbers of attention steps",
      "run group-size steps on every rank of the ring", false},
+    {"ring.wrong_neighbour", Severity::kError, "the peers of a group's transfers do not form one ring",
+     "take the ring's neighbours from the group rank, (r + 1) mod P and (r - 1) mod P, on every rank and in every "
+     "layer",
+     false},
     {"softmax.lse_merge", Severity::kError, "a merged log-sum-exp is not the log-sum-exp of its parts",
      "merge with lse = logaddexp(a, b) and weights exp(lse_part - lse), for every part exactly once", false},
     {"softmax.no_global_max", Severity::kError, "shards normalised against their own maximum",
