@@ -38,6 +38,10 @@ constexpr CatalogueRow kRows[] = {
      "record an event on the compute stream after the last read and make the transfer's stream wait for it", false},
     {"race.read_before_arrival", Severity::kError, "compute reads a block that a transfer may still be writing (RAW)",
      "record an event on the transfer's stream after the receive and make the compute stream wait for it", false},
+    {"race.send_before_ready", Severity::kError, "a transfer sends what a kernel may still be writing (RAW)",
+     "record an event on the compute stream after the kernel that writes the block and make the transfer's stream wait "
+     "for it",
+     false},
     {"ring.step_count", Severity::kError, "ranks of one ring ran different numbers of attention steps",
      "run group-size steps on every rank of the ring", false},
     {"ring.wrong_neighbour", Severity::kError, "the peers of a group's transfers do not form one ring",

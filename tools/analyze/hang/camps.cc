@@ -1,7 +1,7 @@
 #include "tools/analyze/hang/camps.h"
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
 
 #include "tools/analyze/hang/calls.h"
 #include "tools/analyze/hang/history.h"
@@ -10,8 +10,10 @@
 namespace ringscope {
 namespace {
 
-constexpr uint64_t kLook = 256;  // calls that are compared behind them
-constexpr uint64_t kPast = 32;   // calls of the past in which another group must be equal to bear witness
+constexpr int64_t kLook = 256;  // calls that are compared behind an edit
+// An edit may take so many more calls than agree behind it: the host may be blocked there.
+constexpr int64_t kLeast = 8;
+constexpr uint64_t kPast = 32;  // calls of the past in which another group must be equal to bear witness
 
 struct Edit {
   Divergence::Kind kind = Divergence::Kind::kOther;
@@ -79,20 +81,19 @@ class Split {
     return conforms && at < past_.calls.size() ? past_.calls[size_t(at)] : 0;
   }
 
-  // How b departs from a at n: what was left out of b, put into b, or replaced. The smallest edit behind which all calls
-  // agree to the end of one of them; if there is none, the one behind which most agree.
+  // How b departs from a at n: what was left out of b, put into b, or replaced. The edit that explains most: calls that
+  // agree behind it, less those that it takes; of equal ones the one that also explains the lengths.
   Edit edit(const Strand& a, const Strand& b) const {
     const int64_t longer = int64_t(a.end()) - int64_t(b.end());
     Edit best;
-    std::tuple<bool, int64_t, uint64_t, bool> best_score;
+    std::pair<int64_t, bool> best_score{-kLeast, false};
     const auto offer = [&](Divergence::Kind kind, uint64_t length, uint64_t i, uint64_t j, int64_t explains) {
-      uint64_t agreed = 0;
-      while (agreed < kLook && call(a, i + agreed) != 0 && call(a, i + agreed) == call(b, j + agreed)) ++agreed;
-      if (agreed == 0) return;
-      const bool complete = agreed == kLook || call(a, i + agreed) == 0 || call(b, j + agreed) == 0;
-      const std::tuple<bool, int64_t, uint64_t, bool> score{complete, complete ? -int64_t(length) : 0, agreed,
-                                                            explains == longer};
-      if (score > best_score) best = {kind, length}, best_score = score;
+      int64_t agreed = 0;
+      while (agreed < kLook && call(a, i + uint64_t(agreed)) != 0 &&
+             call(a, i + uint64_t(agreed)) == call(b, j + uint64_t(agreed)))
+        ++agreed;
+      const std::pair<int64_t, bool> score{agreed - int64_t(length), explains == longer};
+      if (agreed > 0 && score > best_score) best = {kind, length}, best_score = score;
     };
     for (uint64_t k = 1; k <= kWindow; ++k) {
       offer(Divergence::Kind::kMissing, k, n_ + k, n_, int64_t(k));

@@ -1,7 +1,7 @@
 #include "tools/analyze/hang/history.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace ringscope {
@@ -34,9 +34,11 @@ Continuation continuation(std::span<const uint64_t> calls, bool whole) {
   const std::vector<size_t> z = common_pasts(calls);
   // Is the past before n - i as long a run as the one at the end?
   const auto telling = [&](size_t i) { return z[i] > run || (whole && z[i] == run && n - i == run); };
+  // A past that reaches back to the beginning of the sequence ends there, one that ends in another call was different.
+  const auto rank = [&](size_t i) { return std::pair(z[i], whole && n - i == z[i]); };
   size_t best = 0;
   for (size_t i = 1; i < n; ++i)
-    if (calls[n - i] != 0 && telling(i) && (best == 0 || z[i] > z[best])) best = i;
+    if (calls[n - i] != 0 && telling(i) && (best == 0 || rank(i) > rank(best))) best = i;
   if (best == 0) return found;
   found.next = calls[n - best];
   found.at = n - best;
