@@ -160,6 +160,8 @@ std::vector<Case> fault_cases(int variants) {
       c.implied = split(row.implied);
       c.ranks = accused(c.config, row.id, rank);
       if (row.keys.find("layer") != std::string_view::npos) c.layer = layer;
+      // A dead rank's place is its last operation, which lies in front of the layer that it did not begin.
+      if (row.id == FaultId::kRankExit) c.layer = layer - 1;
       c.step = row.finding.empty() ? -1 : step;
       if (row.id == FaultId::kRingEarlyExit) c.group = "cp";
       if (row.id == FaultId::kOpMismatch || row.id == FaultId::kSkipAllReduce) c.group = c.config.cp > 1 ? "cp" : "dp";

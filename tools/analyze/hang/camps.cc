@@ -105,7 +105,8 @@ class Split {
 
   Ruling decide(const Edit& between) const {
     const bool some_only = camps_.size() == 2 && between.kind != Divergence::Kind::kOther;
-    const bool majority = camps_[0].members.size() * 2 > voters_;
+    // Of the whole group: members that the trace lacks could have voted otherwise.
+    const bool majority = camps_[0].members.size() * 2 > std::max(size_, voters_);
     const int past = camp_of(history_.next);
     if (some_only && past >= 0) return by_past(past);
     if (majority) return by_majority(past);
@@ -123,7 +124,8 @@ class Split {
   Ruling by_past(int camp) const {
     const double size = double(camps_[size_t(camp)].members.size());
     return {
-        camp, votes(camp), double(history_.seen), std::max(0.0, double(voters_) - 2 * size) + history_.against,
+        camp, votes(camp), double(history_.seen) + (2 * size > double(voters_)),
+        std::max(0.0, double(voters_) - 2 * size) + history_.against,
         "the group did so " + std::to_string(history_.seen) + (history_.seen == 1 ? " time" : " times") + " before"};
   }
   Ruling by_majority(int past) const {

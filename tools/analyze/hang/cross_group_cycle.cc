@@ -113,6 +113,9 @@ Finding finding(const TraceIndex& index, const Stuck& stuck, const Circle& circl
   for (const Circle* copy : copies)
     for (uint32_t row : copy->heads)
       if (departs(row)) f.ranks.push_back(index.view.ops[row].rank);
+  // Others that departed and are stuck belong to a copy of the circle in which a rank without a trace takes part.
+  for (int rank : order.departs)
+    if (std::binary_search(stuck.pending.begin(), stuck.pending.end(), rank)) f.ranks.push_back(rank);
   sort_unique(f.ranks);
   if (f.ranks.empty())
     for (const Circle* copy : copies) f.ranks.insert(f.ranks.end(), copy->ranks.begin(), copy->ranks.end());

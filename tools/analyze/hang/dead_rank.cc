@@ -32,7 +32,8 @@ class Deaths {
     find_waiting();
     for (const auto& [rank, exit] : dead_) {
       const bool follows = !was_free(rank);
-      if (follows || index_.stalled || waiting_.contains(rank)) found.push_back({finding(rank, exit), follows});
+      // A run that says how it ended, and not that it stalled, was left by this rank without anybody waiting.
+      if (follows || index_.stalled || !index_.ended || waiting_.contains(rank)) found.push_back({finding(rank, exit), follows});
     }
     return found;
   }

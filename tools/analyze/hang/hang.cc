@@ -105,11 +105,12 @@ class Diagnosis {
     if (roots_.empty() && (index_.stalled || undetermined(stuck))) roots_.push_back(undecided(index_, stuck));
   }
 
-  // A snapshot that says nothing about its end, and in which operations are open. If several ranks have nothing to
-  // wait for, the job runs. A run of ours that was killed says so elsewhere: its end is missing.
+  // Operations are open, and nothing says how it ended. A picture of a running job is such a trace: if several of its
+  // ranks have nothing to wait for, the job runs. A run of ours that was killed says so elsewhere: its end is missing.
   bool undetermined(const Stuck& stuck) const {
-    if (index_.ended || index_.view.meta.contains(meta_key::kToolVersion) || index_.blocked().empty()) return false;
-    return index_.ranks().size() < stuck.pending.size() + 2;
+    const auto& meta = index_.view.meta;
+    if (index_.ended || meta.contains(meta_key::kToolVersion) || index_.blocked().empty()) return false;
+    return !meta.contains(meta_key::kSnapshot) || index_.ranks().size() < stuck.pending.size() + 2;
   }
 
   // A rank that died behind what it, or its group, did wrong before.

@@ -49,13 +49,14 @@ class Ballot {
     const Program& any = programs_[heads_[0].program];
     const uint64_t past = any.past(heads_[0].at, length);
     const size_t turn = occurrence(any, past, length, heads_[0].at);
-    std::map<uint64_t, double> now, before;
+    std::map<uint64_t, std::vector<int>> now;
+    std::map<uint64_t, double> before;
     double times = 0;
     for (const Program& program : programs_) {
       size_t nth = 0;
       for (size_t at = length; at < program.calls.size(); ++at) {
         if (program.past(at, length) != past || !candidates_.contains(program.calls[at])) continue;
-        if (nth == turn) now[program.calls[at]] += 1;
+        if (nth == turn) now[program.calls[at]].push_back(program.rank);
         if (nth < turn) before[program.calls[at]] += 1;
         if (nth++ >= turn) break;
       }
@@ -107,22 +108,41 @@ class Ballot {
     return nth;
   }
 
-  static JobOrder decide(const std::map<uint64_t, double>& now, const std::map<uint64_t, double>& before,
-                         double times) {
-    const auto [most, votes, others] = most_votes(now);
+  JobOrder decide(const std::map<uint64_t, std::vector<int>>& now, const std::map<uint64_t, double>& before,
+                  double times) const {
+    std::map<uint64_t, double> counts;
+    for (const auto& [call, ranks] : now) counts[call] = double(ranks.size());
+    const auto [most, votes, others] = most_votes(counts);
     const auto [usual, past_votes, past_others] = most_votes(before);
     JobOrder order;
-    if (votes > others) {
+    if (votes > others + unseen()) {
       order.first = most;
       order.support = {1, votes, usual != 0 && usual != most ? others : 0, 1 + (usual == most ? times : 0)};
       order.why = number_text(votes) + " of " + number_text(votes + others) + " ranks follow it here";
     } else if (past_votes > past_others) {
       order.first = usual;
-      order.support = {1, votes, past_others, times};
+      order.support = {1, std::max(1.0, counts[usual]), past_others, times};
       order.why = "the ranks followed it " + number_text(times) + (times == 1 ? " time" : " times") + " before";
     }
+    if (order.first != 0)
+      for (const auto& [call, ranks] : now)
+        if (call != order.first) order.departs.insert(order.departs.end(), ranks.begin(), ranks.end());
+    sort_unique(order.departs);
     return order;
   }
+
+  // Ranks that groups name and the trace lacks: they could have voted otherwise.
+  double unseen() const {
+    std::set<int> ranks;
+    double nameless = 0;
+    for (const CommRow& comm : index_.view.comms)
+      for (int rank : comm.ranks) {
+        if (rank < 0) ++nameless;
+        else if (!index_.seen(rank)) ranks.insert(rank);
+      }
+    return double(ranks.size()) + nameless;
+  }
+
   static std::tuple<uint64_t, double, double> most_votes(const std::map<uint64_t, double>& votes) {
     uint64_t best = 0;
     double most = 0, all = 0;

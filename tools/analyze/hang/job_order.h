@@ -11,9 +11,10 @@
 namespace ringscope {
 
 struct JobOrder {
-  uint64_t first = 0;  // program digest of the operation that the job runs here; 0 = nothing tells
+  uint64_t first = 0;        // program digest of the operation that the job runs here; 0 = nothing tells
+  std::vector<int> departs;  // ranks whose host ran another of the operations here, sorted
   Support support;
-  std::string why;  // "2 of 8 ranks depart from it"
+  std::string why;  // "6 of 8 ranks follow it here"
 };
 
 // `heads`: op rows in which the ranks of the circle are blocked, one or more a rank.

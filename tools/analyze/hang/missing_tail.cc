@@ -61,11 +61,11 @@ class Tails {
     if (exit && exit->status == 0) return State::kWillNotCome;
     if (passed(rank, waiting)) return State::kWillNotCome;
     if (is_pending(rank)) return State::kUnknown;  // it waits itself: what it waits for comes first
-    const bool ours = view_.meta.contains(meta_key::kToolVersion);
-    // No word of how a rank of ours ended is no evidence of life: it may be dead.
-    if (index_.stalled) return exit || !ours ? State::kWillNotCome : State::kUnknown;
+    // No word of how a rank ended is no evidence of life: it may be dead.
+    const bool alive = exit || view_.meta.contains(meta_key::kSnapshot);
+    if (index_.stalled) return alive ? State::kWillNotCome : State::kUnknown;
     const bool only_idle = idle_.size() == 1 && idle_[0] == rank;
-    return only_idle && !ours && !index_.ended ? State::kIdle : State::kUnknown;
+    return alive && only_idle && !index_.ended ? State::kIdle : State::kUnknown;
   }
 
   // Does the call continue what the group did before? Then those who lack it are accused, majority or not; if it
