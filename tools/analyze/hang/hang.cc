@@ -109,7 +109,7 @@ class Diagnosis {
   // ranks have nothing to wait for, the job runs. A run of ours that was killed says so elsewhere: its end is missing.
   bool undetermined(const Stuck& stuck) const {
     const auto& meta = index_.view.meta;
-    if (index_.ended || meta.contains(meta_key::kToolVersion) || index_.blocked().empty()) return false;
+    if (index_.ended || meta.contains(meta_key::kToolVersion) || stuck.pending.empty()) return false;
     return !meta.contains(meta_key::kSnapshot) || index_.ranks().size() < stuck.pending.size() + 2;
   }
 
