@@ -144,8 +144,8 @@ TEST(Hang, DeadRank) {
     const Finding& f = report.findings[0];
     EXPECT_EQ(f.id, "hang.dead_rank");
     EXPECT_EQ(f.ranks, std::vector<int>{1});
-    EXPECT_EQ(f.where.step, 1);
-    EXPECT_EQ(f.where.layer, 0);
+    EXPECT_EQ(f.where.step, 1) << "its last operation, in front of the layer that it did not begin";
+    EXPECT_EQ(f.where.layer, -1);
     EXPECT_TRUE(f.group.has_value());
     EXPECT_FALSE(f.waiting.empty());
   }
@@ -207,18 +207,15 @@ TEST(Ring, EarlyExitBreaksTheRing) {
 // Of several that left early, the missing hop is that of the one that left first.
 TEST(Ring, TheHopIsThatOfTheShortestRun) {
   Job job{1, 4, 1};
-  job.wrong.leave_ring_early = at(2, 1, 0);
-  TraceView view = build(job).finish();
-  for (RingPlanRow& plan : view.ring_plans)
-    if (plan.where.step == 1 && plan.where.layer == 0 && plan.where.pass == Pass::kForward) {
-      if (plan.rank == 1) plan.run_steps = 3;
-      if (plan.rank == 2) plan.run_steps = 2;
-    }
-  const Report report = analyze(view);
+  job.wrong.leave_ring_early = at(1, 1, 0);
+  job.wrong.leave_ring_first = at(2, 1, 0);
+  const Report report = analyze(build(job).finish());
   ASSERT_EQ(roots(report).size(), 1u) << ids(report);
   EXPECT_EQ(report.findings[0].ranks, (std::vector<int>{1, 2}));
   EXPECT_EQ(report.findings[0].where.ring_step, 1);
   EXPECT_NE(report.findings[0].sentence.find("hop 2->3"), std::string::npos) << report.findings[0].sentence;
+  EXPECT_NE(report.findings[0].sentence.find("rank 1 sent 2, rank 2 sent 1"), std::string::npos)
+      << report.findings[0].sentence;
 }
 
 TEST(Ring, WithoutAStallTheStepCountIsTheRoot) {
