@@ -311,6 +311,50 @@ TEST(Race, AnOrphanAccessOfAnotherRankHidesNothing) {
   EXPECT_EQ(report.findings[0].ranks, std::vector<int>{3});
 }
 
+// A collective sends what the kernel before it makes: the wait in front of it is the missing half.
+TEST(Race, ASendNeedsAnEventBehindTheKernelThatMakesItsBlock) {
+  for (bool waits : {true, false}) {
+    TraceBuilder trace(1, 2, 1);
+    for (int rank = 0; rank < 2; ++rank) {
+      const uint64_t block = trace.buffer(rank, "attention.kv", 4096);
+      Where where;
+      where.step = 0, where.layer = 1;
+      trace.access(trace.kernel(rank, testing::kCompute, "split_qkv", where), block, AccessMode::kWrite);
+      const uint64_t ready = trace.record(rank, testing::kCompute);
+      if (waits || rank == 1) trace.wait(rank, testing::kCp, ready);
+      trace.access(trace.hop(rank, testing::kCp, "kv", where).second, block, AccessMode::kRead);
+    }
+    const TraceView view = trace.finish();
+    if (waits) {
+      expect_clean(view);
+      continue;
+    }
+    const Report report = analyze(view);
+    ASSERT_EQ(ids(report), "race.send_before_ready");
+    EXPECT_EQ(report.findings[0].ranks, std::vector<int>{0});
+    EXPECT_NE(report.findings[0].fix.find("on compute after split_qkv"), std::string::npos);
+  }
+}
+
+// All hops in one buffer: the kernel did wait for its block, and the next hop came over it before anybody had read it.
+TEST(Race, ABlockThatNobodyReadIsOverwrittenNotReadEarly) {
+  TraceBuilder trace(1, 3, 1);
+  for (int rank = 0; rank < 3; ++rank) {
+    const uint64_t buffer = trace.buffer(rank, "ring.kv", 4096);
+    Where where;
+    where.step = 0;
+    for (int t = 0; t < 2; ++t) {
+      where.ring_step = int16_t(t);
+      const auto [recv, send] = trace.hop(rank, testing::kCp, "ring.kv", where);
+      trace.access(recv, buffer, AccessMode::kWrite);
+      if (t > 0) trace.access(send, buffer, AccessMode::kRead);
+      if (t == 0) trace.wait(rank, testing::kCompute, trace.record(rank, testing::kCp));
+    }
+    trace.access(trace.kernel(rank, testing::kCompute, "flash_forward", where), buffer, AccessMode::kRead);
+  }
+  EXPECT_EQ(ids(analyze(trace.finish())), "race.overwrite_before_read");
+}
+
 // Two transfers that read what the other writes, unordered: both hazards, of one pair of operations.
 TEST(Race, OnePairCanBeBothHazards) {
   TraceBuilder trace(1, 2, 1);

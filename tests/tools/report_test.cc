@@ -105,8 +105,10 @@ TEST(Catalogue, EveryFindingHasAFaultAndEveryFaultAFinding) {
         << fault.name << " is not on the page of " << fault.finding;
   }
   for (std::string_view id : implied) EXPECT_NE(find_in_catalogue(id), nullptr) << id;
+  // No fault plants these: their pairs are composed traces (tests/tools).
+  const std::set<std::string_view> composed = {"race.send_before_ready", "ring.wrong_neighbour"};
   for (const CatalogueRow& row : catalogue()) {
-    if (row.follows_only || row.id == "hang.undecided") continue;
+    if (row.follows_only || row.id == "hang.undecided" || composed.contains(row.id)) continue;
     EXPECT_TRUE(planted.contains(row.id) || implied.contains(row.id)) << row.id << " has no fault";
   }
 }

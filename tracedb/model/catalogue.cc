@@ -11,7 +11,7 @@ namespace {
 constexpr CatalogueRow kRows[] = {
     {"hang.cross_group_cycle", Severity::kError,
      "ranks block each other in a circle because they run operations of two groups in different orders",
-     "run the operations of different groups in one order on every rank (TP, then CP, then DP)", false},
+     "run the operations of different groups in one order on every rank", false},
     {"hang.dead_rank", Severity::kError, "a rank ended by itself while the others wait for it",
      "fix what ended the rank; abort the communicators on errors so that the others stop as well", false},
     {"hang.missing_rank", Severity::kError,
