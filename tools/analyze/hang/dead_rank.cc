@@ -33,7 +33,8 @@ class Deaths {
     for (const auto& [rank, exit] : dead_) {
       const bool follows = !was_free(rank);
       // A run that says how it ended, and not that it stalled, was left by this rank without anybody waiting.
-      if (follows || index_.stalled || !index_.ended || waiting_.contains(rank)) found.push_back({finding(rank, exit), follows});
+      if (follows || index_.stalled || !index_.ended || waiting_.contains(rank))
+        found.push_back({finding(rank, exit), follows});
     }
     return found;
   }
@@ -107,8 +108,8 @@ class Deaths {
       f.evidence.push_back(cite(view_, "op", size_t(end - 1), "the last operation of rank " + std::to_string(rank)));
     }
     describe_waiting(f, rank);
-    // One witness is the exit itself, one more everybody whom it left waiting.
-    f.confidence = confidence({index_.seen(rank) ? 1.0 : 0.9, waiting_.contains(rank) ? 4.0 : 1.0, 0, 4});
+    // Witnesses are the launcher and everybody who is left waiting; the exit and the end of the rank's own records agree.
+    f.confidence = confidence({1, 1 + double(index_.blocked().size()), 0, index_.seen(rank) ? 2.0 : 1.0});
     return f;
   }
   void describe_waiting(Finding& f, int rank) const {

@@ -48,7 +48,8 @@ Finding undecided(const TraceIndex& index, const Stuck& stuck) {
     f.evidence.push_back(
         cite(index.view, "op", size_t(first), "started, not finished, on rank " + std::to_string(op.rank)));
   } else if (!stuck.pending.empty()) {
-    f.sentence += "; operations of " + ranks_text(stuck.pending) + " were enqueued, and nothing tells that they started";
+    f.sentence +=
+        "; operations of " + ranks_text(stuck.pending) + " were enqueued, and nothing tells that they started";
   } else {
     f.sentence += "; no communication is known to be unfinished, so a rank is blocked in its own program";
   }
