@@ -45,11 +45,20 @@ int main(int argc, char** argv) {
     line("the first five together", c).add(judge_without(c, structure, analyze(structure)));
     for (int round = 0; round < subsets; ++round) {
       TraceView view = run.view;
-      for (const Removal& removal : removals())
-        if (random() % 3 == 0) removal.take(view, c.ranks, random());
+      std::string taken;
+      for (const Removal& removal : removals()) {
+        if (random() % 3) continue;
+        removal.take(view, c.ranks, random());
+        taken += std::string(taken.empty() ? "" : ", ") + removal.name;
+      }
       const Report report = analyze(view);
       const bool nothing_left = view.ops.empty() || view.ops.front().rank == view.ops.back().rank;
-      if (!nothing_left) line("a random subset", c).add(judge_without(c, view, report));
+      if (nothing_left) continue;
+      const Judgement judgement = judge_without(c, view, report);
+      line("a random subset", c).add(judgement);
+      if (judgement == Judgement::kWrong)
+        std::printf("WRONG %s without %s: %s\n", c.name.c_str(), taken.c_str(),
+                    report.findings.empty() ? "nothing" : report.findings[0].sentence.c_str());
     }
   }
   std::printf("%-26s (right / careful / wrong)\n", "removed");

@@ -59,6 +59,13 @@ class Ring {
   bool recognised() const { return is_ring_ && ranks_.size() > 1; }
   const CommRow& comm() const { return *comm_; }
 
+  bool unfinished() const {  // is a hop of any member still open?
+    for (const std::vector<uint32_t>& program : programs_)
+      for (uint32_t row : program)
+        if (is_hop(*index_, row, comm_->comm) && index_->view.ops[row].state != OpState::kCompleted) return true;
+    return false;
+  }
+
   std::vector<Strand> strands(Direction direction) const {
     const uint64_t start = common_start(direction);
     std::vector<Strand> strands;
@@ -131,6 +138,7 @@ class RingComparison {
       });
     }
     if (fault.ranks.empty()) return std::nullopt;
+    fault.unfinished = unfinished_;
     finish(fault);
     return fault;
   }
@@ -182,13 +190,6 @@ class RingComparison {
     for (const Strand& strand : strands_) fault.hops.emplace_back(strand.rank, hops_in_pass(strand, fault, hop));
     std::sort(fault.hops.begin(), fault.hops.end());
     fault.waiting = waiting_transfer(fault);
-    for (const Channel& channel : transfers_.channels()) {
-      if (channel.comm != comm_.comm) continue;
-      for (uint32_t row : channel.receives.rows)
-        fault.unfinished =
-            fault.unfinished || (row != kNoRow && channel.sends.at(index_.view.p2ps[row].seq) == kNoRow &&
-                                 index_.view.ops[index_.view.p2ps[row].op].state != OpState::kCompleted);
-    }
   }
 
   // By the place where it is known, otherwise between the collectives in front and behind.
@@ -238,6 +239,7 @@ class RingComparison {
   const Transfers& transfers_;
   const CommRow& comm_;
   Direction direction_;
+  bool unfinished_;
   std::vector<Strand> strands_;
 };
 
