@@ -24,8 +24,17 @@ uint64_t place_by_label(const TraceIndex& index, const Strand& with, const Stran
     }
     return false;
   };
-  while (n > std::max(with.first, without.first) && shifted(n - 1)) --n;
-  return n;
+  // Two calls in a row under one label (both transfers of a ring step) may look unshifted.
+  const auto repeated = [&](uint64_t at) {
+    const uint32_t here = with.op(at), before = at > 0 ? with.op(at - 1) : kNoRow, behind = with.op(at + 1);
+    return here != kNoRow && has_label(ops[here]) &&
+           ((before != kNoRow && same_label(ops[here], ops[before])) ||
+            (behind != kNoRow && same_label(ops[here], ops[behind])));
+  };
+  uint64_t place = n;
+  for (uint64_t at = n; at-- > std::max(with.first, without.first) && (shifted(at) || repeated(at));)
+    if (shifted(at)) place = at;
+  return place;
 }
 
 uint64_t earliest_place(const Strand& with, uint64_t n, uint64_t length) {

@@ -118,7 +118,7 @@ Where pass_of(Where where) {
 class RingComparison {
  public:
   RingComparison(const TraceIndex& index, const Transfers& transfers, const Ring& ring, Direction direction)
-      : index_(index), transfers_(transfers), comm_(ring.comm()), direction_(direction),
+      : index_(index), transfers_(transfers), comm_(ring.comm()), direction_(direction), unfinished_(ring.unfinished()),
         strands_(ring.strands(direction)) {}
 
   std::optional<RingFault> fault(const Witnesses& witnesses) const {
@@ -239,7 +239,7 @@ class RingComparison {
   const Transfers& transfers_;
   const CommRow& comm_;
   Direction direction_;
-  bool unfinished_;
+  bool unfinished_ = false;
   std::vector<Strand> strands_;
 };
 
