@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tests/support/view_filter.h"
 #include "tracedb/model/trace_view.h"
 
 namespace ringscope::testing {
@@ -92,11 +93,15 @@ class TraceBuilder {
     enqueue(rank, lane, {at});
   }
   // One hop of a CP ring: receive from the previous, send to the next, in one group. Returns (recv, send) op rows.
-  std::pair<uint32_t, uint32_t> hop(int rank, Lane lane, const std::string& name, const Where& where) {
+  // `distance` 1 = the ring's direction, -1 = the other way round.
+  std::pair<uint32_t, uint32_t> hop(int rank, Lane lane, const std::string& name, const Where& where,
+                                    int distance = 1) {
     const CommRow& row = *comm(Axis::kCp, rank);
     const int size = int(row.ranks.size()), self = cp_of(rank);
-    const uint32_t recv = p2p(rank, lane, row, (self + size - 1) % size, Direction::kRecv, name + "_recv", where);
-    const uint32_t send = p2p(rank, lane, row, (self + 1) % size, Direction::kSend, name + "_send", where);
+    const uint32_t recv =
+        p2p(rank, lane, row, (self + size - distance) % size, Direction::kRecv, name + "_recv", where);
+    const uint32_t send =
+        p2p(rank, lane, row, (self + size + distance) % size, Direction::kSend, name + "_send", where);
     view_.ops[recv].group = view_.ops[send].group = view_.ops[recv].op;
     enqueue(rank, lane, {recv, send});
     return {recv, send};
@@ -117,6 +122,8 @@ class TraceBuilder {
   }
   void host_sync(int rank, Lane lane) { sync(rank, lane, SyncKind::kHostSync, 0, "read_back"); }
   uint64_t issues(int rank) { return issue_[rank]; }
+  // What follows is issued by this host thread of its rank.
+  void on_thread(uint16_t thread) { thread_ = thread; }
 
   // The rank's operations from now on were enqueued but its workers ran none of them.
   void exit(int rank, int64_t status, const Where& where, const std::string& reason) {
@@ -181,6 +188,7 @@ class TraceBuilder {
     row.kind = kind;
     row.where = where;
     row.enqueue_ns = int64_t(row.issue) * 100 + rank;
+    row.thread = thread_;
     view_.ops.push_back(row);
     return uint32_t(view_.ops.size() - 1);
   }
@@ -193,7 +201,7 @@ class TraceBuilder {
     return at;
   }
   void sync(int rank, Lane lane, SyncKind kind, uint64_t key, const std::string& name) {
-    view_.syncs.push_back({rank, stream(rank, lane), kind, ++issue_[rank], key, key, {}, text(name)});
+    view_.syncs.push_back({rank, stream(rank, lane), kind, ++issue_[rank], key, key, {}, text(name), thread_});
   }
   void enqueue(int rank, Lane lane, std::vector<uint32_t> ops) {
     if (!is_dead(rank)) {
@@ -257,27 +265,7 @@ class TraceBuilder {
     if (cuts_.empty()) return;
     const auto gone = [&](int rank, uint64_t issue) { return cuts_.contains(rank) && issue > cuts_[rank]; };
     TraceView& v = view_;
-    std::vector<uint32_t> ops(v.ops.size(), kNoRow);
-    std::vector<OpRow> kept;
-    for (size_t i = 0; i < v.ops.size(); ++i)
-      if (!gone(v.ops[i].rank, v.ops[i].issue)) {
-        ops[i] = uint32_t(kept.size());
-        kept.push_back(v.ops[i]);
-      }
-    const auto renumber = [&](auto& rows, auto link) {
-      auto old = std::move(rows);
-      rows.clear();
-      for (auto& row : old) {
-        row.op = ops[row.op];
-        if (row.op == kNoRow) continue;
-        link(kept[row.op], uint32_t(rows.size()));
-        rows.push_back(row);
-      }
-    };
-    renumber(v.colls, [](OpRow& op, uint32_t row) { op.coll = row; });
-    renumber(v.p2ps, [](OpRow& op, uint32_t row) { op.p2p = row; });
-    renumber(v.accesses, [](OpRow&, uint32_t) {});
-    v.ops = std::move(kept);
+    keep_ops(v, [&](const OpRow& op) { return !gone(op.rank, op.issue); });
     std::erase_if(v.syncs, [&](const SyncRow& s) { return gone(s.rank, s.issue); });
   }
 
@@ -292,6 +280,7 @@ class TraceBuilder {
   std::map<std::tuple<uint32_t, int, int, int, uint64_t>, bool> posted_;
   std::vector<int> dead_;
   uint64_t keys_ = 0;
+  uint16_t thread_ = 0;
   int64_t clock_ = 0;
 };
 

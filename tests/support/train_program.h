@@ -11,7 +11,8 @@ namespace ringscope::testing {
 struct Mistakes {
   // Each is asked at the place where the mistake would be made.
   using At = std::function<bool(int rank, const Where&)>;
-  At leave_ring_early, skip_weight_cp, other_op_cp, extra_cp, cp_before_tp, exit;
+  At leave_ring_early, leave_ring_first, turn_ring, skip_weight_cp, other_op_cp, other_name_cp, twice_cp, extra_cp;
+  At skip_layer, cp_before_tp, exit, extra_last;
   At no_wait_for_reader, no_wait_for_arrival;
   static bool hit(const At& at, int rank, const Where& where) { return at && at(rank, where); }
 };
@@ -39,16 +40,19 @@ class TrainProgram {
       trace_.coll(rank_, kDp, Axis::kDp, CollFunc::kAllReduce, "loss.count_dp", where_, 1);
       where_.microbatch = 0;
       for (int layer = 0; layer < job_.layers; ++layer)
-        if (!pass(layer, Pass::kForward)) return;
+        if (!pass(layer, Pass::kForward)) return;  // the rank is gone
       for (int layer = job_.layers; layer-- > 0;) pass(layer, Pass::kBackward);
       end_of_step();
     }
+    if (Mistakes::hit(job_.wrong.extra_last, rank_, where_))
+      trace_.coll(rank_, kCp, Axis::kCp, CollFunc::kAllReduce, "metric.sum", where_, 1);
   }
 
  private:
   bool pass(int layer, Pass pass) {
     where_.layer = int16_t(layer);
     where_.pass = pass;
+    if (Mistakes::hit(job_.wrong.skip_layer, rank_, where_)) return true;
     if (Mistakes::hit(job_.wrong.exit, rank_, where_)) {
       trace_.exit(rank_, 1, where_, "out of memory");
       return false;
@@ -67,7 +71,9 @@ class TrainProgram {
     const uint32_t qkv = trace_.kernel(rank_, kCompute, "attention.qkv", where_);
     trace_.access(qkv, own_, AccessMode::kWrite);
     const uint64_t kv_ready = trace_.record(rank_, kCompute, "ring.kv_ready");
-    const int steps = forward && Mistakes::hit(job_.wrong.leave_ring_early, rank_, where_) ? job_.cp - 1 : job_.cp;
+    const int early = forward ? hops_left_out() : 0;
+    const int steps = job_.cp - early;
+    const int distance = forward && Mistakes::hit(job_.wrong.turn_ring, rank_, where_) ? -1 : 1;
     std::vector<uint64_t> compute_done;
     for (int t = 0; t < steps; ++t) {
       where_.ring_step = int16_t(t);
@@ -76,7 +82,7 @@ class TrainProgram {
         if (t == 0) trace_.wait(rank_, kCp, kv_ready);
         if (t >= 2 && !Mistakes::hit(job_.wrong.no_wait_for_reader, rank_, where_))
           trace_.wait(rank_, kCp, compute_done[size_t(t) - 1], "ring.compute_done");
-        const auto [recv, send] = trace_.hop(rank_, kCp, "ring.kv", where_);
+        const auto [recv, send] = trace_.hop(rank_, kCp, "ring.kv", where_, distance);
         trace_.access(recv, ring_[t % 2], AccessMode::kWrite);
         trace_.access(send, held, AccessMode::kRead);
         recv_done = trace_.record(rank_, kCp, "ring.recv_done");
@@ -91,9 +97,12 @@ class TrainProgram {
       }
     }
     where_.ring_step = -1;
-    trace_.raw().ring_plans.push_back(
-        {rank_, trace_.comm(Axis::kCp, rank_)->comm, where_, uint32_t(job_.cp), uint32_t(steps)});
     if (!forward) gradient_home();
+  }
+
+  int hops_left_out() const {
+    if (Mistakes::hit(job_.wrong.leave_ring_first, rank_, where_)) return 2;
+    return Mistakes::hit(job_.wrong.leave_ring_early, rank_, where_) ? 1 : 0;
   }
 
   // The accumulated dK/dV comes home on the cp stream and compute waits for it.
@@ -139,8 +148,10 @@ class TrainProgram {
       if (Mistakes::hit(job_.wrong.extra_cp, rank_, where_))
         trace_.coll(rank_, kCompute, Axis::kCp, CollFunc::kAllGather, "debug.gather", where_, 7);
       const bool other = Mistakes::hit(job_.wrong.other_op_cp, rank_, where_);
-      trace_.coll(rank_, kCompute, Axis::kCp, other ? CollFunc::kBroadcast : CollFunc::kAllReduce, "grad.weight_cp",
-                  where_, 1024);
+      const char* name = Mistakes::hit(job_.wrong.other_name_cp, rank_, where_) ? "grad.alias" : "grad.weight_cp";
+      for (int times = Mistakes::hit(job_.wrong.twice_cp, rank_, where_) ? 2 : 1; times-- > 0;)
+        trace_.coll(rank_, kCompute, Axis::kCp, other ? CollFunc::kBroadcast : CollFunc::kAllReduce, name, where_,
+                    1024);
     }
     where_.layer = -1;
   }

@@ -131,6 +131,28 @@ std::vector<int> accused(const JobConfig& c, FaultId id, int rank) {
   }
 }
 
+// The axis along which the fault acts.
+std::string group_of(const JobConfig& c, FaultId id) {
+  switch (id) {
+    case FaultId::kOpMismatch:
+    case FaultId::kSkipAllReduce: return c.cp > 1 ? "cp" : "dp";
+    case FaultId::kRankExit: return "*";  // whichever of its groups was the first to wait
+    case FaultId::kCrossGroupOrderOne: return "";
+    case FaultId::kPerRankMean: return "";  // CP x DP together: no communicator of its own
+    default: return "cp";
+  }
+}
+
+// The first ring step at which it shows, of a fault that sits in a hop.
+int hop_of(const JobConfig& c, FaultId id) {
+  switch (id) {
+    case FaultId::kRingEarlyExit: return c.cp - 2;  // the last hop of the forward pass is left out
+    case FaultId::kRingBufferReuse: return 2;       // the first to come over a buffer of the same pass
+    case FaultId::kRingUseBeforeArrival: return 0;
+    default: return -1;
+  }
+}
+
 std::vector<std::string> split(std::string_view text) {
   std::vector<std::string> out;
   std::istringstream stream{std::string(text)};
@@ -160,10 +182,11 @@ std::vector<Case> fault_cases(int variants) {
       c.implied = split(row.implied);
       c.ranks = accused(c.config, row.id, rank);
       if (row.keys.find("layer") != std::string_view::npos) c.layer = layer;
+      // A dead rank's place is its last operation, which lies in front of the layer that it did not begin.
+      if (row.id == FaultId::kRankExit) c.layer = layer - 1;
       c.step = row.finding.empty() ? -1 : step;
-      if (row.id == FaultId::kRingEarlyExit) c.group = "cp";
-      if (row.id == FaultId::kOpMismatch || row.id == FaultId::kSkipAllReduce) c.group = c.config.cp > 1 ? "cp" : "dp";
-      if (row.id == FaultId::kCrossGroupOrder) c.group = "cp";
+      c.group = group_of(c.config, row.id);
+      c.hop = hop_of(c.config, row.id);
       cases.push_back(std::move(c));
     }
   return cases;
@@ -213,6 +236,19 @@ std::string list(const Report& report) {
     text += (text.empty() ? "" : " ") + f.id + (f.root ? "" : "(follows)") + "[" + format_rank_range(f.ranks) + "]";
   return text.empty() ? "nothing" : text;
 }
+
+// The group is of the expected axis, and what it accuses is in it (copies of one mistake accuse members of others too).
+std::string judge_group(const Case& c, const Finding& f) {
+  if (c.group.empty()) return "";
+  if (!f.group) return "no group, expected " + c.group;
+  if (c.group != "*" && f.group->name.substr(0, c.group.size()) != c.group)
+    return "group " + f.group->name + ", expected " + c.group;
+  const auto& members = f.group->ranks;
+  const bool inside = std::any_of(f.ranks.begin(), f.ranks.end(), [&](int rank) {
+    return std::find(members.begin(), members.end(), rank) != members.end();
+  });
+  return f.ranks.empty() || inside ? "" : "nobody whom it accuses is a member of its group";
+}
 }  // namespace
 
 std::string judge(const Case& c, const RecordedRun& run) {
@@ -233,8 +269,9 @@ std::string judge(const Case& c, const RecordedRun& run) {
     return "step " + std::to_string(f.where.step) + ", expected " + std::to_string(c.step);
   if (c.layer >= 0 && f.where.layer != c.layer)
     return "layer " + std::to_string(f.where.layer) + ", expected " + std::to_string(c.layer);
-  if (!c.group.empty() && (!f.group || f.group->name.substr(0, c.group.size()) != c.group))
-    return "group " + (f.group ? f.group->name : std::string("none")) + ", expected " + c.group;
+  if (c.hop >= 0 && f.where.ring_step != c.hop)
+    return "hop " + std::to_string(f.where.ring_step) + ", expected " + std::to_string(c.hop);
+  if (const std::string wrong = judge_group(c, f); !wrong.empty()) return wrong;
   for (const std::string& id : c.implied)
     if (std::none_of(run.report.findings.begin(), run.report.findings.end(),
                      [&](const Finding& other) { return !other.root && other.id == id; }))

@@ -16,7 +16,8 @@ struct Case {
   std::vector<std::string> implied;
   std::vector<int> ranks;     // accused
   int layer = -1, step = -1;  // expected place, -1 = not checked
-  std::string group;          // axis of the group, "" = not checked
+  int hop = -1;               // ring step, -1 = not checked
+  std::string group;          // axis of the group; "*" = any that the accused is a member of; "" = the fault has none
 };
 
 // `variants` configurations of every fault (8 or more for the full table).

@@ -144,8 +144,8 @@ TEST(Hang, DeadRank) {
     const Finding& f = report.findings[0];
     EXPECT_EQ(f.id, "hang.dead_rank");
     EXPECT_EQ(f.ranks, std::vector<int>{1});
-    EXPECT_EQ(f.where.step, 1);
-    EXPECT_EQ(f.where.layer, 0);
+    EXPECT_EQ(f.where.step, 1) << "its last operation, in front of the layer that it did not begin";
+    EXPECT_EQ(f.where.layer, -1);
     EXPECT_TRUE(f.group.has_value());
     EXPECT_FALSE(f.waiting.empty());
   }
@@ -207,18 +207,15 @@ TEST(Ring, EarlyExitBreaksTheRing) {
 // Of several that left early, the missing hop is that of the one that left first.
 TEST(Ring, TheHopIsThatOfTheShortestRun) {
   Job job{1, 4, 1};
-  job.wrong.leave_ring_early = at(2, 1, 0);
-  TraceView view = build(job).finish();
-  for (RingPlanRow& plan : view.ring_plans)
-    if (plan.where.step == 1 && plan.where.layer == 0 && plan.where.pass == Pass::kForward) {
-      if (plan.rank == 1) plan.run_steps = 3;
-      if (plan.rank == 2) plan.run_steps = 2;
-    }
-  const Report report = analyze(view);
+  job.wrong.leave_ring_early = at(1, 1, 0);
+  job.wrong.leave_ring_first = at(2, 1, 0);
+  const Report report = analyze(build(job).finish());
   ASSERT_EQ(roots(report).size(), 1u) << ids(report);
   EXPECT_EQ(report.findings[0].ranks, (std::vector<int>{1, 2}));
   EXPECT_EQ(report.findings[0].where.ring_step, 1);
   EXPECT_NE(report.findings[0].sentence.find("hop 2->3"), std::string::npos) << report.findings[0].sentence;
+  EXPECT_NE(report.findings[0].sentence.find("rank 1 sent 2, rank 2 sent 1"), std::string::npos)
+      << report.findings[0].sentence;
 }
 
 TEST(Ring, WithoutAStallTheStepCountIsTheRoot) {
@@ -312,6 +309,50 @@ TEST(Race, AnOrphanAccessOfAnotherRankHidesNothing) {
   const Report report = analyze(view);
   ASSERT_EQ(ids(report), "race.read_before_arrival");
   EXPECT_EQ(report.findings[0].ranks, std::vector<int>{3});
+}
+
+// A collective sends what the kernel before it makes: the wait in front of it is the missing half.
+TEST(Race, ASendNeedsAnEventBehindTheKernelThatMakesItsBlock) {
+  for (bool waits : {true, false}) {
+    TraceBuilder trace(1, 2, 1);
+    for (int rank = 0; rank < 2; ++rank) {
+      const uint64_t block = trace.buffer(rank, "attention.kv", 4096);
+      Where where;
+      where.step = 0, where.layer = 1;
+      trace.access(trace.kernel(rank, testing::kCompute, "split_qkv", where), block, AccessMode::kWrite);
+      const uint64_t ready = trace.record(rank, testing::kCompute);
+      if (waits || rank == 1) trace.wait(rank, testing::kCp, ready);
+      trace.access(trace.hop(rank, testing::kCp, "kv", where).second, block, AccessMode::kRead);
+    }
+    const TraceView view = trace.finish();
+    if (waits) {
+      expect_clean(view);
+      continue;
+    }
+    const Report report = analyze(view);
+    ASSERT_EQ(ids(report), "race.send_before_ready");
+    EXPECT_EQ(report.findings[0].ranks, std::vector<int>{0});
+    EXPECT_NE(report.findings[0].fix.find("on compute after split_qkv"), std::string::npos);
+  }
+}
+
+// All hops in one buffer: the kernel did wait for its block, and the next hop came over it before anybody had read it.
+TEST(Race, ABlockThatNobodyReadIsOverwrittenNotReadEarly) {
+  TraceBuilder trace(1, 3, 1);
+  for (int rank = 0; rank < 3; ++rank) {
+    const uint64_t buffer = trace.buffer(rank, "ring.kv", 4096);
+    Where where;
+    where.step = 0;
+    for (int t = 0; t < 2; ++t) {
+      where.ring_step = int16_t(t);
+      const auto [recv, send] = trace.hop(rank, testing::kCp, "ring.kv", where);
+      trace.access(recv, buffer, AccessMode::kWrite);
+      if (t > 0) trace.access(send, buffer, AccessMode::kRead);
+      if (t == 0) trace.wait(rank, testing::kCompute, trace.record(rank, testing::kCp));
+    }
+    trace.access(trace.kernel(rank, testing::kCompute, "flash_forward", where), buffer, AccessMode::kRead);
+  }
+  EXPECT_EQ(ids(analyze(trace.finish())), "race.overwrite_before_read");
 }
 
 // Two transfers that read what the other writes, unordered: both hazards, of one pair of operations.

@@ -16,42 +16,6 @@ void append(Findings& to, Findings from) {
   for (Finding& f : from) to.push_back(std::move(f));
 }
 
-// Everything that is blocked and not accused waits for the root.
-void set_waiting(const TraceIndex& index, Finding& f) {
-  if (!index.stalled) return;
-  for (int rank : index.blocked())
-    if (!std::binary_search(f.ranks.begin(), f.ranks.end(), rank)) f.waiting.push_back(rank);
-}
-
-// The hang and ring families: roots, and what follows from them. Every rank blocks once, so a rank that departed
-// first explains all that comes later; a cycle needs groups whose calls agree.
-Findings hang_and_ring(const TraceIndex& index) {
-  Findings found = dead_ranks(index);
-  const bool dead = !found.empty();
-  for (const Divergence& d : find_divergences(index)) found.push_back(divergence_finding(index, d));
-  std::vector<std::pair<size_t, Finding>> counts;  // (index of the ring break, step count)
-  for (const ShortRing& ring : find_short_rings(index)) {
-    Finding count = step_count_finding(index, ring);
-    if (index.stalled) {
-      found.push_back(ring_break_finding(index, ring));
-      counts.emplace_back(found.size() - 1, std::move(count));
-    } else {
-      found.push_back(std::move(count));
-    }
-  }
-  if (found.empty() && !dead)
-    for (const Divergence& d : find_missing_tails(index)) found.push_back(divergence_finding(index, d));
-  if (found.empty()) found = cross_group_cycles(index);
-  if (found.empty() && index.stalled) return {undecided(index)};
-  for (Finding& f : found) set_waiting(index, f);
-  for (auto& [root, count] : counts) {
-    count.root = false;
-    count.caused_by = int(root);
-    found.push_back(std::move(count));
-  }
-  return found;
-}
-
 void sort_findings(Findings& found) {
   std::vector<int> order(found.size());
   std::iota(order.begin(), order.end(), 0);

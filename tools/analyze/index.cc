@@ -9,54 +9,128 @@
 
 namespace ringscope {
 
+// Two host threads may use one sequence: rows come in time order, numbers do not.
+void Numbered::put(uint64_t n, uint32_t row) {
+  constexpr uint64_t kLongestHole = 1u << 20;  // lost records leave holes; a longer one is a damaged number
+  if (rows.empty()) first = n;
+  if (n < first) {
+    if (first - n > kLongestHole) return;
+    rows.insert(rows.begin(), size_t(first - n), kNoRow);
+    first = n;
+  }
+  if (n >= end()) {
+    if (n - end() > kLongestHole) return;
+    rows.resize(size_t(n - first + 1), kNoRow);
+  }
+  rows[size_t(n - first)] = row;
+}
+
 TraceIndex::TraceIndex(const TraceView& v) : view(v) {
   const auto outcome = view.meta.find(meta_key::kOutcome);
-  stalled = outcome != view.meta.end() && outcome->second == "stalled";
-
-  for (uint32_t row = 0; row < view.ops.size(); ++row) {
-    const OpRow& op = view.ops[row];
-    auto [it, fresh] = ops_.try_emplace(op.rank, row, row + 1);
-    if (!fresh) it->second.second = row + 1;
-    if (op.where.step >= 0) step_ns_.try_emplace({op.rank, op.where.step}, op.enqueue_ns);
-    if (is_comm(op) && op.state == OpState::kStarted) blocked_.push_back(op.rank);
+  ended = outcome != view.meta.end();
+  stalled = ended && outcome->second == "stalled";
+  for (size_t i = 0; i < view.lost.size(); ++i)
+    if (view.lost[i].records || view.lost[i].torn) losses_[view.lost[i].rank].push_back(i);
+  index_ops();
+  for (size_t i = 0; i < view.rank_exits.size(); ++i) {
+    const RankExitRow& exit = view.rank_exits[i];
+    exit_row_.try_emplace(exit.rank, i);
+    if (exit.status != -2) continue;
+    blocked_.push_back(exit.rank);  // written only when a stall is declared; the outcome may not be there yet
+    stalled = true;
   }
-  for (const RankExitRow& exit : view.rank_exits)
-    if (exit.status == -2) {  // written only when a stall is declared; the outcome may not be there yet
-      blocked_.push_back(exit.rank);
-      stalled = true;
-    }
   sort_unique(blocked_);
+  for (size_t i = 0; i < view.syncs.size(); ++i)
+    syncs_.try_emplace(view.syncs[i].rank, i, i).first->second.second = i + 1;
+  for (size_t i = 0; i < view.ranks.size(); ++i) rank_row_.try_emplace(view.ranks[i].rank, i);
   for (size_t i = 0; i < view.streams.size(); ++i) stream_[view.streams[i].stream] = i;
   for (size_t i = 0; i < view.buffers.size(); ++i) buffer_[view.buffers[i].buffer] = i;
+  index_comms();
+  index_calls();
+}
 
-  std::unordered_map<int, bool> lossless;
-  for (const auto& [rank, rows] : ops_) lossless[rank] = view.lossless(rank);
+void TraceIndex::index_ops() {
+  int rank = -1, step = -1;
+  std::pair<uint32_t, uint32_t>* rows = nullptr;
+  for (uint32_t row = 0; row < view.ops.size(); ++row) {
+    const OpRow& op = view.ops[row];
+    if (!rows || op.rank != rank) {
+      rank = op.rank, step = -1;
+      rows = &ops_.try_emplace(rank, row, row).first->second;
+    }
+    rows->second = row + 1;
+    if (op.where.step >= 0 && op.where.step != step) {
+      step = op.where.step;
+      step_ns_.try_emplace({rank, step}, op.enqueue_ns);
+    }
+    if (is_comm(op) && op.state == OpState::kStarted && (blocked_.empty() || blocked_.back() != rank))
+      blocked_.push_back(rank);
+  }
+  for (const auto& [known, range] : ops_) ranks_.push_back(known);
+  std::sort(ranks_.begin(), ranks_.end());
+}
+
+void TraceIndex::index_comms() {
   for (size_t i = 0; i < view.comms.size(); ++i) {
-    comm_row_[view.comms[i].comm] = i;
+    const CommRow& comm = view.comms[i];
+    comm_row_[comm.comm] = i;
     CommCalls calls;
-    calls.comm = &view.comms[i];
-    for (int32_t rank : view.comms[i].ranks) {
+    calls.comm = &comm;
+    for (int32_t rank : comm.ranks) {
+      if (rank >= 0) {
+        group_rank_.try_emplace(uint64_t(i) << 32 | uint32_t(rank), int(calls.members.size()));
+        if (comm.axis == Axis::kCp) cp_comm_.try_emplace(rank, i);
+      }
       MemberCalls member;
       member.rank = rank;
       member.seen = ops_.contains(rank);
-      member.lossless = member.seen && lossless[rank];
       calls.members.push_back(std::move(member));
     }
     comms.push_back(std::move(calls));
   }
+}
+
+void TraceIndex::index_calls() {
+  uint32_t comm = 0;
+  int rank = -1;
+  MemberCalls* member = nullptr;  // of the last row: neighbours usually share it
   for (uint32_t row = 0; row < view.colls.size(); ++row) {
     const CollRow& coll = view.colls[row];
-    const auto found = comm_row_.find(coll.comm);
-    if (found == comm_row_.end() || coll.op >= view.ops.size()) continue;
-    for (MemberCalls& member : comms[found->second].members) {
-      if (member.rank != view.ops[coll.op].rank) continue;
-      // A sequence number far beyond the number of rows is damage, not a call.
-      if (coll.seq > member.coll.size() + (1u << 24)) break;
-      if (member.coll.size() <= coll.seq) member.coll.resize(coll.seq + 1, kNoRow);
-      member.coll[coll.seq] = row;
-      break;
+    if (coll.op >= view.ops.size()) continue;
+    if (!member || coll.comm != comm || view.ops[coll.op].rank != rank) {
+      comm = coll.comm, rank = view.ops[coll.op].rank;
+      const auto found = comm_row_.find(comm);
+      const int at = group_rank(comm, rank);
+      member = found == comm_row_.end() || at < 0 ? nullptr : &comms[found->second].members[size_t(at)];
     }
+    if (member) member->calls.put(coll.seq, row);
   }
+}
+
+int TraceIndex::group_rank(uint32_t comm, int rank) const {
+  const auto row = comm_row_.find(comm);
+  if (row == comm_row_.end()) return -1;
+  const auto found = group_rank_.find(uint64_t(row->second) << 32 | uint32_t(rank));
+  return found == group_rank_.end() ? -1 : found->second;
+}
+
+bool TraceIndex::lossless(int rank, int64_t from_ns, int64_t to_ns) const {
+  for (int whose : {rank, -1}) {
+    const auto found = losses_.find(whose);
+    if (found == losses_.end()) continue;
+    for (size_t i : found->second) {
+      const LostRow& row = view.lost[i];
+      if ((!row.to_ns || !from_ns || row.to_ns >= from_ns) && (!row.from_ns || !to_ns || row.from_ns <= to_ns))
+        return false;
+    }
+    if (rank < 0) break;
+  }
+  return true;
+}
+
+std::pair<size_t, size_t> TraceIndex::syncs_of(int rank) const {
+  const auto found = syncs_.find(rank);
+  return found == syncs_.end() ? std::pair<size_t, size_t>{0, 0} : found->second;
 }
 
 const CommRow* TraceIndex::comm(uint32_t id) const {
@@ -86,21 +160,20 @@ const BufferRow* TraceIndex::buffer(uint64_t id) const {
 }
 
 const RankRow* TraceIndex::rank(int rank) const {
-  for (const RankRow& row : view.ranks)
-    if (row.rank == rank) return &row;
-  return nullptr;
+  const auto found = rank_row_.find(rank);
+  return found == rank_row_.end() ? nullptr : &view.ranks[found->second];
 }
 
 const RankExitRow* TraceIndex::exit_of(int rank) const {
-  for (const RankExitRow& row : view.rank_exits)
-    if (row.rank == rank) return &row;
-  return nullptr;
+  const auto found = exit_row_.find(rank);
+  return found == exit_row_.end() ? nullptr : &view.rank_exits[found->second];
 }
 
 std::vector<int> TraceIndex::cp_members(int rank) const {
-  for (const CommRow& comm : view.comms)
-    if (comm.axis == Axis::kCp && std::find(comm.ranks.begin(), comm.ranks.end(), rank) != comm.ranks.end())
-      return {comm.ranks.begin(), comm.ranks.end()};
+  if (const auto found = cp_comm_.find(rank); found != cp_comm_.end()) {
+    const CommRow& comm = view.comms[found->second];
+    return {comm.ranks.begin(), comm.ranks.end()};
+  }
   const RankRow* self = this->rank(rank);
   std::vector<std::pair<int, int>> members;  // (cp coordinate, rank)
   for (const RankRow& other : view.ranks)
@@ -139,7 +212,8 @@ Finding make_finding(std::string_view id) {
 
 std::string group_name(const CommRow& comm) {
   if (comm.axis != Axis::kUnknown) return name(comm.axis);
-  return comm.name.substr(0, comm.name.find('['));
+  const std::string given = comm.name.substr(0, comm.name.find('['));
+  return given.empty() ? "group" : given;
 }
 
 GroupRef group_ref(const CommRow& comm) { return {group_name(comm), {comm.ranks.begin(), comm.ranks.end()}}; }

@@ -11,7 +11,7 @@ namespace {
 constexpr CatalogueRow kRows[] = {
     {"hang.cross_group_cycle", Severity::kError,
      "ranks block each other in a circle because they run operations of two groups in different orders",
-     "run the operations of different groups in one order on every rank (TP, then CP, then DP)", false},
+     "run the operations of different groups in one order on every rank", false},
     {"hang.dead_rank", Severity::kError, "a rank ended by itself while the others wait for it",
      "fix what ended the rank; abort the communicators on errors so that the others stop as well", false},
     {"hang.missing_rank", Severity::kError,
@@ -57,8 +57,16 @@ constexpr CatalogueRow kRows[] = {
      "record an event on the compute stream after the last read and make the transfer's stream wait for it", false},
     {"race.read_before_arrival", Severity::kError, "compute reads a block that a transfer may still be writing (RAW)",
      "record an event on the transfer's stream after the receive and make the compute stream wait for it", false},
+    {"race.send_before_ready", Severity::kError, "a transfer sends what a kernel may still be writing (RAW)",
+     "record an event on the compute stream after the kernel that writes the block and make the transfer's stream wait "
+     "for it",
+     false},
     {"ring.step_count", Severity::kError, "ranks of one ring ran different numbers of attention steps",
      "run group-size steps on every rank of the ring", false},
+    {"ring.wrong_neighbour", Severity::kError, "the peers of a group's transfers do not form one ring",
+     "take the ring's neighbours from the group rank, (r + 1) mod P and (r - 1) mod P, on every rank and in every "
+     "layer",
+     false},
     {"softmax.lse_merge", Severity::kError, "a merged log-sum-exp is not the log-sum-exp of its parts",
      "merge with lse = logaddexp(a, b) and weights exp(lse_part - lse), for every part exactly once", false},
     {"softmax.nan_rows", Severity::kError, "attention made NaN or infinity out of finite inputs",

@@ -209,7 +209,8 @@ struct TrainStepRecord {  // 10 words: one continuation record
 };
 struct RankExitRecord {  // written by runtime/launch, not by the rank
   uint64_t rank;
-  int64_t status;   // 0 = ran to its end; > 0 exit code; -1 = stopped with the run; -2 = still blocked
+  int64_t status;   // 0 = ran to its end; > 0 exit code, 128 + n = killed by signal n; -1 = stopped with the run;
+                    // -2 = still blocked
   uint64_t reason;  // interned text
   uint64_t where;   // the last place the rank named
 };

@@ -315,6 +315,8 @@ inline constexpr const char* kSeqLength = "seq_length";  // true tokens of a seq
 inline constexpr const char* kPaddedLength = "padded_length";
 inline constexpr const char* kToolVersion = "tool_version";
 inline constexpr const char* kConfig = "config";  // the whole JobConfig as JSON
+// Set by importers of pictures of a running job: every rank whose rows are here was alive when they were taken.
+inline constexpr const char* kSnapshot = "snapshot";
 }  // namespace meta_key
 
 }  // namespace ringscope

@@ -1,71 +1,141 @@
-// hang.dead_rank: a rank ended by itself and others are left waiting.
+// hang.dead_rank: a rank ended by itself, or was killed, and others are left waiting. Who waited first says nothing:
+// others may block a few milliseconds before the end is written, and a watchdog stops a rank minutes after it blocked.
+// What counts is what the rank was doing: one that was inside a call that others never joined was waiting itself.
 #include <algorithm>
 
-#include "tools/analyze/rules.h"
+#include "tools/analyze/hang/calls.h"
+#include "tools/analyze/hang/hang.h"
 
 namespace ringscope {
 namespace {
 
-// The operation that waits for the rank, of all that are blocked the one that blocked first.
-uint32_t waiting_operation(const TraceIndex& index, int dead, const CommRow** group) {
-  uint32_t best = kNoRow;
-  for (uint32_t row = 0; row < index.view.ops.size(); ++row) {
-    const OpRow& op = index.view.ops[row];
-    if (!is_comm(op) || op.state != OpState::kStarted || op.rank == dead) continue;
-    const CommRow* comm = nullptr;
-    if (op.coll != kNoRow) {
-      comm = index.comm(index.view.colls[op.coll].comm);
-      if (comm && std::find(comm->ranks.begin(), comm->ranks.end(), dead) == comm->ranks.end()) comm = nullptr;
-    } else if (op.p2p != kNoRow) {
-      const P2pRow& p2p = index.view.p2ps[op.p2p];
-      comm = index.comm(p2p.comm);
-      if (comm && (p2p.peer < 0 || size_t(p2p.peer) >= comm->ranks.size() || comm->ranks[p2p.peer] != dead))
-        comm = nullptr;
-    }
-    if (!comm) continue;
-    if (best == kNoRow || op.start_ns < index.view.ops[best].start_ns) {
-      best = row;
-      *group = comm;
+constexpr int64_t kSignals = 128;  // an exit code of 128 + n is a death by signal n, as a shell writes it
+
+std::string end_text(int64_t status) {
+  if (status < 0) return "was killed by signal " + std::to_string(-status);
+  if (status > kSignals && status <= kSignals + 64) return "was killed by signal " + std::to_string(status - kSignals);
+  return "ended by itself with exit code " + std::to_string(status);
+}
+
+class Deaths {
+ public:
+  explicit Deaths(const TraceIndex& index) : index_(index), view_(index.view) {
+    for (size_t i = 0; i < view_.rank_exits.size(); ++i) {
+      const RankExitRow& exit = view_.rank_exits[i];
+      if (died(exit) && index.exit_of(exit.rank) == &exit) dead_.emplace(exit.rank, i);
     }
   }
-  return best;
-}
+
+  std::vector<Death> find() {
+    std::vector<Death> found;
+    if (dead_.empty()) return found;
+    find_waiting();
+    for (const auto& [rank, exit] : dead_) {
+      const bool follows = !was_free(rank);
+      // A run that says how it ended, and not that it stalled, was left by this rank without anybody waiting.
+      if (follows || index_.stalled || !index_.ended || waiting_.contains(rank))
+        found.push_back({finding(rank, exit), follows});
+    }
+    return found;
+  }
+
+ private:
+  // Of the operations that are blocked, those that wait for a dead rank; of each rank's the one that blocked first.
+  void find_waiting() {
+    std::unordered_map<uint32_t, std::vector<int>> dead_members;
+    for (const CommRow& comm : view_.comms)
+      for (int rank : comm.ranks)
+        if (dead_.contains(rank)) dead_members[comm.comm].push_back(rank);
+    for (uint32_t row = 0; row < view_.ops.size(); ++row) {
+      const OpRow& op = view_.ops[row];
+      if (!is_comm(op) || op.state != OpState::kStarted) continue;
+      if (op.p2p != kNoRow) note(peer_rank(index_, op), row);
+      if (op.coll == kNoRow) continue;
+      const auto members = dead_members.find(view_.colls[op.coll].comm);
+      if (members == dead_members.end()) continue;
+      for (int rank : members->second) note(rank, row);
+    }
+  }
+  void note(int dead, uint32_t row) {
+    if (!dead_.contains(dead) || view_.ops[row].rank == dead) return;
+    const auto [at, fresh] = waiting_.try_emplace(dead, row);
+    if (!fresh && view_.ops[row].start_ns < view_.ops[at->second].start_ns) at->second = row;
+  }
+
+  // Was the rank in no call that some other never joined? A member whose records are missing may have joined or not.
+  bool was_free(int rank) {
+    const auto [begin, end] = index_.ops_of(rank);
+    for (uint32_t row = begin; row < end; ++row) {
+      const OpRow& op = view_.ops[row];
+      if (is_comm(op) && op.state == OpState::kStarted && !all_joined(op)) return false;
+    }
+    return true;
+  }
+  bool all_joined(const OpRow& op) {
+    if (op.coll == kNoRow) return transfer_joined(op);
+    const CollRow& coll = view_.colls[op.coll];
+    const CommCalls* calls = index_.calls(coll.comm);
+    if (!calls) return true;
+    for (const MemberCalls& member : calls->members) {
+      const uint32_t row = member.calls.at(coll.seq);
+      if (member.rank != op.rank && (row == kNoRow || !joined(view_.ops[view_.colls[row].op]))) return false;
+    }
+    return true;
+  }
+  bool transfer_joined(const OpRow& op) {
+    if (op.p2p == kNoRow) return true;
+    if (!transfers_) transfers_ = std::make_unique<Transfers>(index_);
+    const uint32_t other = transfers_->counterpart(op.p2p);
+    return other != kNoRow && joined(view_.ops[view_.p2ps[other].op]);
+  }
+  static bool joined(const OpRow& op) { return op.state != OpState::kScheduled; }
+
+  Finding finding(int rank, size_t exit_row) const {
+    const RankExitRow& exit = view_.rank_exits[exit_row];
+    Finding f = make_finding("hang.dead_rank");
+    f.ranks = {rank};
+    f.first_ns = exit.time_ns;
+    const auto [begin, end] = index_.ops_of(rank);
+    if (begin < end) f.where = view_.ops[end - 1].where;
+    f.sentence = "rank " + std::to_string(rank) + " " + end_text(exit.status);
+    if (!exit.reason.empty()) f.sentence += " (" + exit.reason + ")";
+    f.evidence.push_back(cite(view_, "rank_exit", exit_row,
+                              "rank " + std::to_string(rank) + " exit status " + std::to_string(exit.status)));
+    if (begin < end) {
+      const std::string place = place_text(f.where);
+      f.sentence +=
+          "; the last operation it issued was " + op_name(index_, end - 1) + (place.empty() ? "" : " at " + place);
+      f.evidence.push_back(cite(view_, "op", size_t(end - 1), "the last operation of rank " + std::to_string(rank)));
+    }
+    describe_waiting(f, rank);
+    // Witnesses are the launcher and everybody who is left waiting; the exit and the end of the rank's own records agree.
+    f.confidence = confidence({1, 1 + double(index_.blocked().size()), 0, index_.seen(rank) ? 2.0 : 1.0});
+    return f;
+  }
+  void describe_waiting(Finding& f, int rank) const {
+    const auto found = waiting_.find(rank);
+    if (found == waiting_.end()) return;
+    const OpRow& op = view_.ops[found->second];
+    if (const CommRow* comm = comm_of(index_, op)) f.group = group_ref(*comm);
+    f.op = op_name(index_, found->second);
+    f.seq = seq_of(index_, op);
+    f.sentence += "; rank " + std::to_string(op.rank) + " was the first to wait for it, in " +
+                  call_text(index_, found->second) + ", " + group_call_text(index_, op);
+    f.evidence.push_back(cite(view_, "op", size_t(found->second),
+                              "rank " + std::to_string(op.rank) + " started " + *f.op + " and did not finish it"));
+  }
+
+  const TraceIndex& index_;
+  const TraceView& view_;
+  std::map<int, size_t> dead_;                 // rank -> row in rank_exits
+  std::unordered_map<int, uint32_t> waiting_;  // dead rank -> op row
+  std::unique_ptr<Transfers> transfers_;
+};
 
 }  // namespace
 
-std::vector<Finding> dead_ranks(const TraceIndex& index) {
-  std::vector<Finding> found;
-  if (!index.stalled) return found;
-  for (size_t i = 0; i < index.view.rank_exits.size(); ++i) {
-    const RankExitRow& exit = index.view.rank_exits[i];
-    if (exit.status <= 0) continue;
-    Finding f = make_finding("hang.dead_rank");
-    f.ranks = {exit.rank};
-    f.where = exit.where;
-    f.first_ns = exit.time_ns;
-    f.confidence = 0.99;
-    f.sentence = "rank " + std::to_string(exit.rank) + " ended by itself with exit code " + std::to_string(exit.status);
-    if (!exit.reason.empty()) f.sentence += " (" + exit.reason + ")";
-    if (const std::string place = place_text(exit.where); !place.empty()) f.sentence += " at " + place;
-    f.evidence.push_back(cite(index.view, "rank_exit", size_t(i),
-                              "rank " + std::to_string(exit.rank) + " exit status " + std::to_string(exit.status)));
-    const CommRow* comm = nullptr;
-    const uint32_t op = waiting_operation(index, exit.rank, &comm);
-    if (op != kNoRow) {
-      const OpRow& row = index.view.ops[op];
-      f.group = group_ref(*comm);
-      f.op = op_name(index, op);
-      if (row.coll != kNoRow) f.seq = int64_t(index.view.colls[row.coll].seq);
-      if (row.p2p != kNoRow) f.seq = int64_t(index.view.p2ps[row.p2p].seq);
-      f.sentence += "; rank " + std::to_string(row.rank) + " was the first to wait for it, in " + *f.op + " '" +
-                    std::string(index.view.text(row.name)) + "' #" + std::to_string(*f.seq) + " of group " +
-                    group_text(*f.group);
-      f.evidence.push_back(cite(index.view, "op", size_t(op),
-                                "rank " + std::to_string(row.rank) + " started " + *f.op + " and did not finish it"));
-    }
-    found.push_back(std::move(f));
-  }
-  return found;
-}
+bool died(const RankExitRow& exit) { return exit.status > 0 || exit.status < -2; }
+
+std::vector<Death> find_deaths(const TraceIndex& index) { return Deaths(index).find(); }
 
 }  // namespace ringscope

@@ -1,77 +1,79 @@
 // hang.missing_rank and hang.op_mismatch: the words for a divergence.
-#include <algorithm>
-
-#include "tools/analyze/rules.h"
+#include "tools/analyze/hang/calls.h"
+#include "tools/analyze/hang/hang.h"
 
 namespace ringscope {
 namespace {
 
-std::string call_text(const TraceIndex& index, uint32_t op_row) {
-  const OpRow& op = index.view.ops[op_row];
-  std::string text = op_name(index, op_row);
-  if (op.coll != kNoRow) {
-    const CollRow& coll = index.view.colls[op.coll];
-    text += "(" + std::to_string(coll.count) + " " + name(coll.dtype);
-    if (coll.redop != RedOp::kNone) text += std::string(" ") + name(coll.redop);
-    text += ")";
-  }
-  if (op.name) text += " '" + std::string(index.view.text(op.name)) + "'";
-  const std::string place = place_text(op.where);
-  return place.empty() ? text : text + " at " + place;
-}
-
-Evidence evidence(const TraceIndex& index, uint32_t op_row, const std::string& prefix) {
+Evidence evidence(const TraceIndex& index, uint32_t op_row) {
   const OpRow& op = index.view.ops[op_row];
   return cite(index.view, "coll", op.coll,
-              prefix + "rank " + std::to_string(op.rank) + " ran " + call_text(index, op_row));
+              "rank " + std::to_string(op.rank) + " ran " + call_text(index, op_row) + " as #" +
+                  std::to_string(seq_of(index, op)));
 }
 
 // The last call of the rank in the group before seq.
 std::string last_call(const TraceIndex& index, const Divergence& d, int rank) {
-  const CommCalls* calls = index.calls(d.comm->comm);
-  for (const MemberCalls& member : calls->members)
-    if (member.rank == rank && d.seq > 0 && member.at(d.seq - 1) != kNoRow) {
-      const uint32_t op = index.view.colls[member.at(d.seq - 1)].op;
-      return "its last call there was #" + std::to_string(d.seq - 1) + ", " + call_text(index, op);
-    }
-  return "it had made no call there";
+  const int member = index.group_rank(d.comm->comm, rank);
+  const uint32_t row =
+      member < 0 || d.seq == 0 ? kNoRow : index.calls(d.comm->comm)->members[size_t(member)].calls.at(d.seq - 1);
+  if (row == kNoRow) return "it had made no call there";
+  return "its last call there was #" + std::to_string(d.seq - 1) + ", " + call_text(index, index.view.colls[row].op);
+}
+
+// Equal calls that no label tells apart: it may have been any of them.
+std::string or_one_before(const Divergence& d) {
+  if (d.earliest >= d.seq) return "";
+  return " (or one of the " + std::to_string(d.seq - d.earliest) + " equal calls before it)";
+}
+
+std::string sentence(const TraceIndex& index, const Divergence& d) {
+  const std::string group = group_text(group_ref(*d.comm)), who = ranks_text(d.ranks);
+  const std::string at = "call #" + std::to_string(d.seq) + " of group " + group;
+  const std::string why = d.why.empty() ? "" : " (" + d.why + ")";
+  if (d.ranks.empty())
+    return "the members of group " + group + " disagree at call #" + std::to_string(d.seq) + ": some ran " +
+           call_text(index, d.expected) +
+           (d.actual == kNoRow ? ", others made no call there" : ", others " + call_text(index, d.actual)) +
+           "; nothing in the trace tells which is right, so nobody is accused";
+  if (d.kind == Divergence::Kind::kMissing) {
+    std::string text = who + (d.idle ? " has not called " : " never called ") + call_text(index, d.expected) + ", " +
+                       at + or_one_before(d) + why;
+    if (d.length > 1) text += ", nor " + std::to_string(d.length - 1) + " more";
+    text += "; " + last_call(index, d, d.ranks[0]);
+    return d.actual == kNoRow ? text : text + "; it went on with " + call_text(index, d.actual);
+  }
+  if (d.kind == Divergence::Kind::kExtra)
+    return who + " made " + (d.length == 1 ? "one call" : std::to_string(d.length) + " calls") +
+           " more than the group: " + call_text(index, d.actual) + " as " + at + or_one_before(d) +
+           (d.expected == kNoRow ? ", where the others made none"
+                                 : ", where the others ran " + call_text(index, d.expected)) +
+           why;
+  return who + " ran " + call_text(index, d.actual) + " as " + at + ", where the others ran " +
+         call_text(index, d.expected) + why + "; this is the first call that differs";
 }
 
 }  // namespace
 
 Finding divergence_finding(const TraceIndex& index, const Divergence& d) {
-  const bool missing = d.kind == Divergence::Kind::kMissing;
+  const bool missing = d.kind == Divergence::Kind::kMissing && !d.ranks.empty();
   Finding f = make_finding(missing ? "hang.missing_rank" : "hang.op_mismatch");
   f.ranks = d.ranks;
   f.group = group_ref(*d.comm);
   f.seq = int64_t(d.seq);
-  f.confidence = d.confidence;
-  const uint32_t shown = d.kind == Divergence::Kind::kExtra ? d.actual : d.expected;
+  f.confidence = confidence(d.support);
+  if (d.idle) f.severity = Severity::kWarning;
+  const uint32_t shown = d.kind == Divergence::Kind::kExtra || d.expected == kNoRow ? d.actual : d.expected;
   f.op = op_name(index, shown);
   f.where = index.view.ops[shown].where;
   f.first_ns = index.view.ops[shown].enqueue_ns;
-  const std::string at = "#" + std::to_string(d.seq) + " of group " + group_text(*f.group);
-  const std::string who = ranks_text(d.ranks);
-  if (d.ranks.empty()) {
-    f.sentence = "the members of group " + group_text(*f.group) + " disagree at call #" + std::to_string(d.seq) +
-                 ": some ran " + call_text(index, d.expected) + ", others " + call_text(index, d.actual) +
-                 "; there is no majority, so nobody is accused";
-    f.would_raise_confidence = "a trace that holds an earlier step in which the group agreed";
-  } else if (missing) {
-    f.sentence =
-        who + " never called " + call_text(index, d.expected) + ", call " + at + "; " + last_call(index, d, d.ranks[0]);
-    if (d.actual != kNoRow) f.sentence += "; it went on with " + call_text(index, d.actual);
-  } else if (d.kind == Divergence::Kind::kExtra) {
-    f.sentence = who + " made one call more than its group: " + call_text(index, d.actual) + " as call " + at +
-                 ", where the others ran " + call_text(index, d.expected);
-  } else {
-    f.sentence = who + " ran " + call_text(index, d.actual) + " as call " + at + ", where the others ran " +
-                 call_text(index, d.expected) + "; this is the first call that differs";
-  }
-  f.evidence.push_back(evidence(index, d.expected, ""));
-  if (d.actual != kNoRow) f.evidence.push_back(evidence(index, d.actual, ""));
-  if (f.confidence < 0.95 && f.would_raise_confidence.empty())
-    f.would_raise_confidence = "a third member of the group: with two, other groups and steps had to decide";
+  f.sentence = sentence(index, d);
+  for (uint32_t row : {d.expected, d.actual})
+    if (row != kNoRow) f.evidence.push_back(evidence(index, row));
+  if (d.idle) f.would_raise_confidence = "a second snapshot without progress, or a timeout that fired";
+  else if (d.ranks.empty()) f.would_raise_confidence = "a trace that holds an earlier step in which the group agreed";
+  else if (f.confidence < 0.95)
+    f.would_raise_confidence = "more members of the group, or more earlier steps in which it agreed";
   return f;
 }
 

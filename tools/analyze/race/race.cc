@@ -1,17 +1,21 @@
-// race.read_before_arrival (RAW) and race.overwrite_before_read (WAR): happens-before over the recorded order of
-// one rank. Lanes are the rank's streams and its host; their vector clocks follow CUDA's rules:
+// race.read_before_arrival (RAW), race.overwrite_before_read (WAR) and race.send_before_ready (RAW, towards a transfer):
+// happens-before over the recorded order of one rank. Lanes are the rank's streams and its host; their vector clocks
+// follow CUDA's rules:
 //   enqueue: the operation comes after everything the host has waited for, and after its stream's last operation
 //   record:  remembers the stream's clock at the call
 //   wait:    joins the remembered clock of the record it bound; a wait that bound none is a no-op
 //   host sync: the host joins the stream's clock
-// A transfer's write and a read of the same bytes must be ordered. The order of the calls, not of the clock on the
-// wall, decides, so a run that came out right still shows the race.
+// A transfer's write and a read of the same bytes must be ordered, and so must a kernel's write and a transfer's read.
+// The order of the calls, not of the clock on the wall, decides, so a run that came out right still shows the race.
+// Rows of two host threads lie in the order of their times, which is no program order: they order what they may order,
+// and a pair is reported only where one thread issued both.
 //
 // Shadow memory: per buffer an ordered map of byte intervals, each with the last write and the reads since, one
 // per lane (FastTrack epochs). Cost: one map look-up per access for whole-buffer operations.
 #include <algorithm>
 #include <array>
 
+#include "tools/analyze/confidence.h"
 #include "tools/analyze/rules.h"
 
 namespace ringscope {
@@ -60,6 +64,7 @@ struct Cell {
   uint64_t end = 0;
   Epoch write;
   Reads reads;
+  Epoch unread;  // a transfer's write that nothing had read when `write` came over it
 };
 
 using Shadow = std::map<uint64_t, Cell>;  // by first byte
@@ -69,7 +74,9 @@ struct Pair {
   uint64_t buffer = 0, begin = 0, end = 0;
 };
 
-enum Hazard { kRaw = 0, kWar = 1, kHazards = 2 };
+enum Hazard { kRaw = 0, kWar = 1, kNotReady = 2, kHazards = 3 };
+constexpr std::string_view kIds[kHazards] = {"race.read_before_arrival", "race.overwrite_before_read",
+                                             "race.send_before_ready"};
 
 // One kind of hazard over all ranks: the first pair is shown, the others are counted.
 struct Tally {
@@ -89,12 +96,10 @@ class RankRaces {
 
   void run(size_t& next_access) {
     const auto [begin, end] = index_.ops_of(rank_);
-    find_lanes(begin, end);
-    auto sync = std::lower_bound(view_.syncs.begin(), view_.syncs.end(), rank_,
-                                 [](const SyncRow& row, int rank) { return row.rank < rank; });
+    auto [sync, last_sync] = index_.syncs_of(rank_);
+    find_lanes(begin, end, sync, last_sync);
     for (uint32_t row = begin; row < end; ++row) {
-      for (; sync != view_.syncs.end() && sync->rank == rank_ && sync->issue < view_.ops[row].issue; ++sync)
-        apply(*sync);
+      for (; sync < last_sync && view_.syncs[sync].issue < view_.ops[row].issue; ++sync) apply(view_.syncs[sync]);
       const uint32_t lane = enqueue(view_.ops[row]);
       // An access whose operation was lost (kNoRow) belongs to no row and must not stop the walk.
       while (next_access < view_.accesses.size() &&
@@ -108,11 +113,10 @@ class RankRaces {
  private:
   using Clock = std::vector<uint32_t>;
 
-  void find_lanes(uint32_t begin, uint32_t end) {
+  void find_lanes(uint32_t begin, uint32_t end, size_t sync, size_t last_sync) {
     std::vector<uint32_t> streams;
     for (uint32_t row = begin; row < end; ++row) streams.push_back(view_.ops[row].stream);
-    for (const SyncRow& sync : view_.syncs)
-      if (sync.rank == rank_) streams.push_back(sync.stream);
+    for (; sync < last_sync; ++sync) streams.push_back(view_.syncs[sync].stream);
     std::sort(streams.begin(), streams.end());
     streams.erase(std::unique(streams.begin(), streams.end()), streams.end());
     lanes_ = streams;
@@ -189,9 +193,19 @@ class RankRaces {
       return;
     }
     if (!whole) whole = &insert(shadow, cell, access.begin, access.end);
+    whole->unread = unread(*whole, op) ? whole->write : Epoch{};
     whole->end = access.end;
     whole->write = now;
     whole->reads.clear();
+  }
+
+  // Did nobody read the block that a transfer left here, but operations of the group that now writes again?
+  bool unread(const Cell& cell, uint32_t op) const {
+    if (cell.write.clock == 0 || !is_comm(view_.ops[cell.write.op])) return false;
+    const uint64_t group = view_.ops[op].group;
+    bool read = false;
+    cell.reads.each([&](const Epoch& epoch) { read = read || group == 0 || view_.ops[epoch.op].group != group; });
+    return !read;
   }
 
   Shadow& shadow_of(uint64_t buffer) {
@@ -227,16 +241,27 @@ class RankRaces {
   void check(const AccessRow& access, uint64_t begin, const Cell& cell, uint32_t op, uint32_t lane, bool reads,
              bool writes) {
     const uint64_t end = std::min(cell.end, access.end);
-    if (reads && cell.write.clock && cell.write.lane != lane && !ordered(cell.write, lane) &&
-        is_comm(view_.ops[cell.write.op]))
-      report(kRaw, {cell.write.op, op, access.buffer, begin, end});
-    if (!writes || !is_comm(view_.ops[op])) return;
+    const bool transfer = is_comm(view_.ops[op]);
+    if (reads && cell.write.clock && cell.write.lane != lane && !ordered(cell.write, lane)) {
+      const bool arriving = is_comm(view_.ops[cell.write.op]);
+      // It has waited for a block that was still to be read here when the next one came over it.
+      const bool overwritten = arriving && cell.unread.clock && ordered(cell.unread, lane);
+      if (overwritten) report(kWar, {op, cell.write.op, access.buffer, begin, end});
+      else if (arriving) report(kRaw, {cell.write.op, op, access.buffer, begin, end});
+      else if (transfer) report(kNotReady, {cell.write.op, op, access.buffer, begin, end});
+    }
+    if (!writes || !transfer) return;
     cell.reads.each([&](const Epoch& read) {
       if (read.lane != lane && !ordered(read, lane)) report(kWar, {read.op, op, access.buffer, begin, end});
     });
   }
 
   void report(Hazard hazard, const Pair& pair) {
+    const OpRow &first = view_.ops[pair.first], &second = view_.ops[pair.second];
+    // A lost record may have been the wait that orders the two.
+    if (first.thread != second.thread || !index_.lossless(rank_, std::min(first.enqueue_ns, second.enqueue_ns),
+                                                          std::max(first.enqueue_ns, second.enqueue_ns)))
+      return;
     Tally& tally = tallies_[hazard];
     // Ranges of one pair of operations count once.
     Pair& last = last_[hazard];
@@ -275,12 +300,13 @@ Finding race_finding(const TraceIndex& index, Hazard hazard, const Tally& tally)
   const Pair& pair = tally.first;
   const OpRow &first = view.ops[pair.first], &second = view.ops[pair.second];
   const OpRow& transfer = transfer_of(view, hazard, pair);
-  Finding f = make_finding(hazard == kRaw ? "race.read_before_arrival" : "race.overwrite_before_read");
+  Finding f = make_finding(kIds[hazard]);
   f.ranks = tally.ranks;
   sort_unique(f.ranks);
   f.where = transfer.where;
   f.first_ns = second.enqueue_ns;
-  f.confidence = 0.99;
+  // Order is observed: the rank itself is the witness, every further pair of the kind an observation.
+  f.confidence = confidence({1, double(f.ranks.size()), 0, double(tally.count)});
   const uint32_t transfer_row = uint32_t(&transfer - view.ops.data());
   f.op = op_name(index, transfer_row);
   const CommRow* comm = nullptr;
@@ -301,8 +327,11 @@ Finding race_finding(const TraceIndex& index, Hazard hazard, const Tally& tally)
                            std::string(view.text(first.name)) + ", wait for it on " + index.stream_name(second.stream) +
                            " before " + std::string(view.text(second.name));
   f.sentence = "on " + ranks_text(f.ranks) + " " + site(index, pair.second) +
-               (hazard == kRaw ? " reads " : " overwrites ") + memory + " while " + site(index, pair.first) +
-               (hazard == kRaw ? " may still be writing it" : " may still be reading it") +
+               (hazard == kWar   ? " overwrites "
+                : hazard == kRaw ? " reads "
+                                 : " sends ") +
+               memory + " while " + site(index, pair.first) +
+               (hazard == kWar ? " may still be reading it" : " may still be writing it") +
                ": nothing orders the two (first seen on rank " + std::to_string(first.rank) + ", " +
                std::to_string(tally.count) + (tally.count == 1 ? " such pair)" : " such pairs)");
   f.fix = edge;
@@ -320,8 +349,7 @@ std::vector<Finding> races(const TraceIndex& index) {
   for (const OpRow& op : index.view.ops) {
     if (op.rank == last) continue;
     last = op.rank;
-    // A lost record may have been the wait that orders the two.
-    if (index.view.lossless(last)) RankRaces(index, last, tallies).run(next_access);
+    RankRaces(index, last, tallies).run(next_access);
   }
   std::vector<Finding> found;
   for (int hazard = 0; hazard < kHazards; ++hazard)

@@ -1,0 +1,96 @@
+// Recorded hangs, judged again with evidence taken away: see evidence.h.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "tests/sweep/evidence.h"
+#include "tools/analyze/analyze.h"
+
+namespace ringscope::testing {
+namespace {
+
+class EvidenceTakenAway : public ::testing::Test {
+ protected:
+  // Every case is recorded once for all tests.
+  static const std::vector<std::pair<Case, TraceView>>& recordings() {
+    static const std::vector<std::pair<Case, TraceView>> all = [] {
+      std::vector<std::pair<Case, TraceView>> recorded;
+      for (Case& c : hang_cases(3)) {
+        RecordedRun run = record_and_analyze(c.config);
+        EXPECT_EQ(run.error, "") << c.name;
+        EXPECT_EQ(judge_without(c, run.view, run.report), Judgement::kRight) << c.name;
+        recorded.emplace_back(std::move(c), std::move(run.view));
+      }
+      return recorded;
+    }();
+    return all;
+  }
+
+  static size_t ranks_left(const TraceView& view) {
+    std::set<int> ranks;
+    for (const OpRow& op : view.ops) ranks.insert(op.rank);
+    return ranks.size();
+  }
+  static std::string roots(const Report& report) {
+    std::string text = report.findings.empty() ? "nothing" : "";
+    for (const Finding& f : report.findings)
+      if (f.root) text += f.id + " " + ranks_of(f) + ": " + f.sentence + "; ";
+    return text;
+  }
+  static std::string ranks_of(const Finding& f) {
+    std::string text;
+    for (int rank : f.ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+    return "[" + text + "]";
+  }
+};
+
+// What only our own runtime reports about itself: without all of it the verdict stands.
+TEST_F(EvidenceTakenAway, WithoutLabelsAndDeviceRecordsEveryVerdictStands) {
+  for (const auto& [c, view] : recordings()) {
+    TraceView all = view;
+    for (size_t i = 0; i < kStructure; ++i) {
+      TraceView one = view;
+      removals()[i].take(one, c.ranks, 0);
+      removals()[i].take(all, c.ranks, 0);
+      const Report report = analyze(one);
+      EXPECT_EQ(judge_without(c, one, report), Judgement::kRight)
+          << c.name << " without " << removals()[i].name << ": " << roots(report);
+    }
+    const Report report = analyze(all);
+    EXPECT_EQ(judge_without(c, all, report), Judgement::kRight) << c.name << " without all: " << roots(report);
+  }
+}
+
+TEST_F(EvidenceTakenAway, NeverAnotherAccusationAndNeverClean) {
+  for (const auto& [c, view] : recordings())
+    for (size_t i = kStructure; i < removals().size(); ++i)
+      for (uint64_t seed = 0; seed < 8; ++seed) {
+        TraceView one = view;
+        removals()[i].take(one, c.ranks, seed);
+        const Report report = analyze(one);
+        EXPECT_NE(judge_without(c, one, report), Judgement::kWrong)
+            << c.name << " without " << removals()[i].name << " (" << seed << "): " << roots(report);
+      }
+}
+
+TEST_F(EvidenceTakenAway, AnySubsetTogether) {
+  std::mt19937_64 random(7);
+  for (const auto& [c, view] : recordings())
+    for (int round = 0; round < 40; ++round) {
+      TraceView some = view;
+      std::string taken;
+      for (const Removal& removal : removals()) {
+        if (random() % 3) continue;
+        removal.take(some, c.ranks, random());
+        taken += std::string(taken.empty() ? "" : ", ") + removal.name;
+      }
+      if (ranks_left(some) < 2) continue;  // nobody waits for anybody: what is missing is all that can be said
+      const Report report = analyze(some);
+      EXPECT_NE(judge_without(c, some, report), Judgement::kWrong)
+          << c.name << " without " << taken << ": " << roots(report);
+    }
+}
+
+}  // namespace
+}  // namespace ringscope::testing

@@ -1,0 +1,252 @@
+#include "tools/analyze/hang/camps.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tools/analyze/hang/calls.h"
+#include "tools/analyze/hang/history.h"
+#include "tools/analyze/hang/labels.h"
+
+namespace ringscope {
+namespace {
+
+constexpr int64_t kLook = 256;  // calls that are compared behind an edit
+// An edit may take so many more calls than agree behind it: the host may be blocked there.
+constexpr int64_t kLeast = 8;
+constexpr uint64_t kPast = 32;  // calls of the past in which another group must be equal to bear witness
+
+struct Edit {
+  Divergence::Kind kind = Divergence::Kind::kOther;
+  uint64_t length = 1;
+};
+
+struct Camp {
+  uint64_t call = 0;
+  std::vector<const Strand*> members;
+};
+
+struct Ruling {
+  int right = -1;           // camp
+  double others = 0;        // groups that did the same
+  double observations = 1;  // of the rule that was broken
+  double against = 0;
+  std::string why;
+};
+
+uint64_t past_key(const Agreed& past, uint64_t n) {
+  uint64_t h = 1;
+  for (uint64_t i = n - std::min(kPast, n - past.first); i < n; ++i) h = mix(h, past.calls[size_t(i - past.first)]);
+  return h;
+}
+
+class Split {
+ public:
+  Split(const TraceIndex& index, const CommRow& comm, size_t members, const std::vector<Strand>& strands, uint64_t n,
+        const Witnesses& witnesses)
+      : index_(index), comm_(comm), size_(members), strands_(strands), n_(n), past_(agreed_before(strands, n)),
+        history_(continuation(past_.calls, past_.whole)), witnesses_(witnesses.next(past_)) {
+    std::unordered_map<uint64_t, size_t> known;
+    for (const Strand& strand : strands) {
+      const uint64_t call = strand.at(n);
+      if (call == 0) continue;
+      const auto [at, fresh] = known.try_emplace(call, camps_.size());
+      if (fresh) camps_.push_back({call, {}});
+      camps_[at->second].members.push_back(&strand);
+      ++voters_;
+    }
+    std::stable_sort(camps_.begin(), camps_.end(),
+                     [](const Camp& x, const Camp& y) { return x.members.size() > y.members.size(); });
+  }
+
+  std::vector<Divergence> divergences() const {
+    const Edit between = camps_.size() == 2 ? edit(*camps_[0].members[0], *camps_[1].members[0]) : Edit{};
+    const Ruling ruling = decide(between);
+    std::vector<Divergence> found;
+    if (ruling.right < 0) {
+      if (whole(camps_[0]) && whole(camps_[1])) found.push_back(both_shown());
+      return found;
+    }
+    const Camp& right = camps_[size_t(ruling.right)];
+    for (const Camp& camp : camps_)
+      if (&camp != &right && whole(camp)) found.push_back(depart(right, camp, ruling));
+    return found;
+  }
+
+ private:
+  // A call of a strand, or, behind its end, what the past says would have come: the host may be blocked there.
+  uint64_t call(const Strand& strand, uint64_t n) const {
+    if (n < strand.end()) return strand.at(n);
+    const bool conforms = history_.next != 0 && strand.at(n_) == history_.next;
+    const uint64_t at = history_.at + (n - n_);
+    return conforms && at < past_.calls.size() ? past_.calls[size_t(at)] : 0;
+  }
+
+  // How b departs from a at n: what was left out of b, put into b, or replaced. The edit that explains most: calls that
+  // agree behind it, less those that it takes; of equal ones the one that also explains the lengths.
+  Edit edit(const Strand& a, const Strand& b) const {
+    const int64_t longer = int64_t(a.end()) - int64_t(b.end());
+    Edit best;
+    std::pair<int64_t, bool> best_score{-kLeast, false};
+    const auto offer = [&](Divergence::Kind kind, uint64_t length, uint64_t i, uint64_t j, int64_t explains) {
+      int64_t agreed = 0;
+      while (agreed < kLook && call(a, i + uint64_t(agreed)) != 0 &&
+             call(a, i + uint64_t(agreed)) == call(b, j + uint64_t(agreed)))
+        ++agreed;
+      const std::pair<int64_t, bool> score{agreed - int64_t(length), explains == longer};
+      if (agreed > 0 && score > best_score) best = {kind, length}, best_score = score;
+    };
+    for (uint64_t k = 1; k <= kWindow; ++k) {
+      offer(Divergence::Kind::kMissing, k, n_ + k, n_, int64_t(k));
+      offer(Divergence::Kind::kExtra, k, n_, n_ + k, -int64_t(k));
+      offer(Divergence::Kind::kOther, k, n_ + k, n_ + k, 0);
+    }
+    return best;
+  }
+
+  Ruling decide(const Edit& between) const {
+    const bool some_only = camps_.size() == 2 && between.kind != Divergence::Kind::kOther;
+    // Of the whole group: members that the trace lacks could have voted otherwise.
+    const bool majority = camps_[0].members.size() * 2 > std::max(size_, voters_);
+    const int past = camp_of(history_.next);
+    if (some_only && past >= 0) return by_past(past);
+    if (majority) return by_majority(past);
+    if (const int camp = most_witnesses(); camp >= 0)
+      return {camp, votes(camp), double(1 + history_.seen * (camp == past)), double(past >= 0 && camp != past),
+              "other groups did so at this place"};
+    if (past >= 0) return by_past(past);
+    if (camps_.size() != 2) return {};
+    if (const int camp = some_only ? by_label(between) : by_use(); camp >= 0)
+      return {camp, 0, 1, 0,
+              some_only ? "its labels tell which call is the one more" : "the group uses this call elsewhere"};
+    return {};
+  }
+
+  Ruling by_past(int camp) const {
+    const double size = double(camps_[size_t(camp)].members.size());
+    return {
+        camp, votes(camp), double(history_.seen) + (2 * size > double(voters_)),
+        std::max(0.0, double(voters_) - 2 * size) + history_.against,
+        "the group did so " + std::to_string(history_.seen) + (history_.seen == 1 ? " time" : " times") + " before"};
+  }
+  Ruling by_majority(int past) const {
+    const size_t size = camps_[0].members.size();
+    return {0, votes(0), double(1 + (past == 0 ? history_.seen : 0)), double(past > 0),
+            std::to_string(size) + " of " + std::to_string(voters_) + " members agree"};
+  }
+
+  int camp_of(uint64_t call) const {
+    for (size_t i = 0; call != 0 && i < camps_.size(); ++i)
+      if (camps_[i].call == call) return int(i);
+    return -1;
+  }
+  double votes(int camp) const {
+    const auto found = witnesses_.find(camps_[size_t(camp)].call);
+    return found == witnesses_.end() ? 0 : found->second;
+  }
+  int most_witnesses() const {
+    int best = -1;
+    bool tie = false;
+    for (size_t i = 0; i < camps_.size(); ++i) {
+      if (votes(int(i)) == 0) continue;
+      tie = best >= 0 && votes(int(i)) == votes(best);
+      if (best < 0 || votes(int(i)) > votes(best)) best = int(i);
+    }
+    return tie ? -1 : best;
+  }
+
+  // Another call: the one that the group makes elsewhere is the right one, if the other is made nowhere else.
+  int by_use() const {
+    size_t uses[2] = {};
+    for (const Strand& strand : strands_)
+      for (uint64_t n = strand.first; n < strand.end(); ++n)
+        for (int i = 0; i < 2; ++i) uses[i] += n != n_ && strand.at(n) == camps_[size_t(i)].call;
+    return (uses[0] > 0) == (uses[1] > 0) ? -1 : uses[0] > 0 ? 0 : 1;
+  }
+
+  // A call that only one camp made, by its label.
+  int by_label(const Edit& between) const {
+    const int maker = between.kind == Divergence::Kind::kMissing ? 0 : 1;
+    const Strand &with = *camps_[size_t(maker)].members[0], &without = *camps_[size_t(1 - maker)].members[0];
+    const auto belongs = belongs_by_label(index_, with, place_by_label(index_, with, without, n_));
+    return !belongs ? -1 : *belongs ? maker : 1 - maker;
+  }
+
+  // A loss around the place may have been the call itself.
+  bool whole(const Camp& camp) const {
+    for (const Strand* strand : camp.members)
+      if (!index_.lossless(strand->rank, time(*strand, n_ - 1), time(*strand, n_))) return false;
+    return true;
+  }
+  int64_t time(const Strand& strand, uint64_t n) const {
+    const uint32_t row = strand.op(n);
+    return row == kNoRow ? 0 : index_.view.ops[row].enqueue_ns;
+  }
+
+  Divergence depart(const Camp& right, const Camp& camp, const Ruling& ruling) const {
+    const Strand &a = *right.members[0], &b = *camp.members[0];
+    const Edit how = edit(a, b);
+    Divergence d;
+    d.kind = how.kind;
+    d.comm = &comm_;
+    d.length = how.length;
+    d.seq = d.earliest = n_;
+    if (how.kind != Divergence::Kind::kOther) {
+      const Strand& with = how.kind == Divergence::Kind::kMissing ? a : b;
+      d.seq = d.earliest = place_by_label(index_, with, &with == &a ? b : a, n_);
+      const uint32_t row = with.op(d.seq);
+      if (row == kNoRow || !has_label(index_.view.ops[row])) d.earliest = earliest_place(with, d.seq, how.length);
+    }
+    for (const Strand* strand : camp.members) d.ranks.push_back(strand->rank);
+    sort_unique(d.ranks);
+    d.expected = a.op(d.seq);
+    d.actual = b.op(d.seq);
+    d.support = {double(voters_) / double(std::max(size_, voters_)), double(right.members.size()) + ruling.others,
+                 ruling.against, ruling.observations};
+    d.why = ruling.why;
+    return d;
+  }
+
+  Divergence both_shown() const {
+    Divergence d;
+    d.kind = Divergence::Kind::kOther;
+    d.comm = &comm_;
+    d.seq = d.earliest = n_;
+    d.expected = camps_[0].members[0]->op(n_);
+    d.actual = camps_[1].members[0]->op(n_);
+    d.support = {double(voters_) / double(std::max(size_, voters_)), double(camps_[0].members.size()),
+                 double(voters_ - camps_[0].members.size()), 0};
+    return d;
+  }
+
+  const TraceIndex& index_;
+  const CommRow& comm_;
+  size_t size_;
+  const std::vector<Strand>& strands_;
+  uint64_t n_;
+  Agreed past_;
+  Continuation history_;
+  const std::unordered_map<uint64_t, int>& witnesses_;
+  std::vector<Camp> camps_;
+  size_t voters_ = 0;
+};
+
+}  // namespace
+
+const std::unordered_map<uint64_t, int>& Witnesses::next(const Agreed& past) const {
+  static const std::unordered_map<uint64_t, int> nobody;
+  const uint64_t n = past.end();
+  const auto [at, fresh] = votes_.try_emplace(n);
+  if (fresh)
+    for (const Agreed& group : groups_)
+      if (n > group.first && n < group.end() && group.calls[size_t(n - group.first)] != 0)
+        ++at->second[past_key(group, n)][group.calls[size_t(n - group.first)]];
+  const auto found = at->second.find(past_key(past, n));
+  return found == at->second.end() ? nobody : found->second;
+}
+
+std::vector<Divergence> explain(const TraceIndex& index, const CommRow& comm, size_t members,
+                                const std::vector<Strand>& strands, uint64_t n, const Witnesses& witnesses) {
+  return Split(index, comm, members, strands, n, witnesses).divergences();
+}
+
+}  // namespace ringscope
