@@ -20,10 +20,13 @@ uint64_t call_digest(const CollRow& coll) {
   return h | 1;
 }
 
-uint64_t transfer_digest(const P2pRow& p2p, int group_rank, size_t group_size) {
+uint64_t ring_distance(const P2pRow& p2p, int group_rank, size_t group_size) {
   const int64_t size = int64_t(group_size);
-  const uint64_t distance = size > 0 ? uint64_t(((int64_t(p2p.peer) - group_rank) % size + size) % size) : 0;
-  return mix(mix(uint64_t(p2p.direction) << 8 | 2, distance), p2p.bytes) | 1;
+  return size == 0 ? 0 : uint64_t(((int64_t(p2p.peer) - group_rank) % size + size) % size);
+}
+
+uint64_t transfer_digest(const P2pRow& p2p, int group_rank, size_t group_size) {
+  return mix(mix(uint64_t(p2p.direction) << 8 | 2, ring_distance(p2p, group_rank, group_size)), p2p.bytes) | 1;
 }
 
 uint64_t program_digest(const TraceIndex& index, uint32_t op_row) {

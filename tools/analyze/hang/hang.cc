@@ -110,7 +110,7 @@ class Diagnosis {
   bool undetermined(const Stuck& stuck) const {
     const auto& meta = index_.view.meta;
     if (index_.ended || meta.contains(meta_key::kToolVersion) || stuck.pending.empty()) return false;
-    return !meta.contains(meta_key::kSnapshot) || index_.ranks().size() < stuck.pending.size() + 2;
+    return !meta.contains(meta_key::kSnapshot) || index_.ranks().size() < stuck.ranks.size() + 2;
   }
 
   // A rank that died behind what it, or its group, did wrong before.

@@ -7,9 +7,6 @@
 namespace ringscope {
 namespace {
 
-// Calls that are looked back at, at most, to count how often a past was continued in which way.
-constexpr size_t kEnough = 8;
-
 // z[i]: how many calls before `n` equal those before `n - i` (Z-function of the reversed sequence).
 std::vector<size_t> common_pasts(std::span<const uint64_t> calls) {
   const size_t n = calls.size();
@@ -43,9 +40,10 @@ Continuation continuation(std::span<const uint64_t> calls, bool whole) {
   found.next = calls[n - best];
   found.at = n - best;
   found.context = z[best];
-  const size_t enough = std::min(z[best], std::max(run + 1, kEnough));
+  // Every time the past of a whole period, or all of it that there is, was the same.
+  const auto counts = [&](size_t i) { return telling(i) && (z[i] >= best || rank(i) >= rank(best)); };
   for (size_t i = 1; i < n; ++i)
-    if (calls[n - i] != 0 && telling(i) && z[i] >= enough) ++(calls[n - i] == found.next ? found.seen : found.against);
+    if (calls[n - i] != 0 && counts(i)) ++(calls[n - i] == found.next ? found.seen : found.against);
   return found;
 }
 

@@ -18,7 +18,7 @@ class Tails {
  public:
   Tails(const TraceIndex& index, const Stuck& stuck) : index_(index), view_(index.view), stuck_(stuck) {
     for (int rank : index.ranks())
-      if (!is_pending(rank) && !exited(rank)) idle_.push_back(rank);
+      if (!is_stuck(rank) && !exited(rank)) idle_.push_back(rank);
   }
 
   std::vector<Divergence> find() {
@@ -60,7 +60,7 @@ class Tails {
     if (exit && died(*exit)) return State::kUnknown;  // hang.dead_rank tells that
     if (exit && exit->status == 0) return State::kWillNotCome;
     if (passed(rank, waiting)) return State::kWillNotCome;
-    if (is_pending(rank)) return State::kUnknown;  // it waits itself: what it waits for comes first
+    if (is_stuck(rank)) return State::kUnknown;  // it waits itself: what it waits for comes first
     // No word of how a rank ended is no evidence of life: it may be dead.
     const bool alive = exit || view_.meta.contains(meta_key::kSnapshot);
     if (index_.stalled) return alive ? State::kWillNotCome : State::kUnknown;
@@ -119,7 +119,7 @@ class Tails {
     d.why = "the group made no such call at this place before";
   }
 
-  bool is_pending(int rank) const { return std::binary_search(stuck_.pending.begin(), stuck_.pending.end(), rank); }
+  bool is_stuck(int rank) const { return std::binary_search(stuck_.ranks.begin(), stuck_.ranks.end(), rank); }
   bool exited(int rank) const {
     const RankExitRow* exit = index_.exit_of(rank);
     return exit && (exit->status == 0 || died(*exit));

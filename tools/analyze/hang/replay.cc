@@ -263,7 +263,9 @@ class Replay {
       if (lanes_[i].done >= lanes_[i].items.size()) continue;
       node[i] = int(stuck.lanes.size());
       stuck.lanes.push_back(describe(lanes_[i]));
+      stuck.ranks.push_back(lanes_[i].rank);
     }
+    sort_unique(stuck.ranks);
     stuck.edges.resize(stuck.lanes.size());
     for (auto& [key, meeting] : meetings_) {
       if (meeting.complete || meeting.lanes.empty()) continue;

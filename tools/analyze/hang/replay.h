@@ -36,6 +36,7 @@ struct Stuck {
   std::vector<std::vector<int>> edges;
   std::vector<Absence> absences;
   std::vector<int> pending;  // ranks with communication that did not finish, sorted
+  std::vector<int> ranks;    // ranks that have a stuck lane, sorted: the others wait for nobody
 };
 
 Stuck replay(const TraceIndex&);

@@ -10,10 +10,9 @@ namespace {
 std::string hop_text(const TraceIndex& index, const RingFault& fault, int rank) {
   const OpRow& like = index.view.ops[fault.more ? fault.first.actual : fault.first.expected];
   const P2pRow& p2p = index.view.p2ps[like.p2p];
-  const int size = int(fault.comm->ranks.size());
-  const int distance = p2p.peer - index.group_rank(fault.comm->comm, like.rank);
-  const int peer =
-      fault.comm->ranks[size_t(((index.group_rank(fault.comm->comm, rank) + distance) % size + size) % size)];
+  const size_t size = fault.comm->ranks.size();
+  const uint64_t distance = ring_distance(p2p, index.group_rank(fault.comm->comm, like.rank), size);
+  const int peer = fault.comm->ranks[(uint64_t(index.group_rank(fault.comm->comm, rank)) + distance) % size];
   const bool send = p2p.direction == Direction::kSend;
   return std::to_string(send ? rank : peer) + "->" + std::to_string(send ? peer : rank);
 }

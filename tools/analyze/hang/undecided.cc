@@ -22,7 +22,7 @@ std::vector<int> awaited(const Stuck& stuck) {
   std::vector<int> ranks;
   for (const Absence& absence : stuck.absences)
     for (int rank : absence.absent)
-      if (!std::binary_search(stuck.pending.begin(), stuck.pending.end(), rank)) ranks.push_back(rank);
+      if (!std::binary_search(stuck.ranks.begin(), stuck.ranks.end(), rank)) ranks.push_back(rank);
   sort_unique(ranks);
   return ranks;
 }

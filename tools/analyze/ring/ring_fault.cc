@@ -28,8 +28,7 @@ bool forms_ring(const TraceIndex& index, const CommRow& comm, const std::vector<
       ++transfers;
       if (p2p.direction == Direction::kSend) {
         ++sends;
-        const int64_t size = int64_t(comm.ranks.size());
-        ++distances[uint64_t(((p2p.peer - index.group_rank(comm.comm, op.rank)) % size + size) % size)];
+        ++distances[ring_distance(p2p, index.group_rank(comm.comm, op.rank), comm.ranks.size())];
       }
       if (open && open->direction != p2p.direction && open->bytes == p2p.bytes) {
         paired += 2;
@@ -171,9 +170,8 @@ class RingComparison {
                  &b = index_.view.p2ps[index_.view.ops[d.actual].p2p];
     return a.bytes == b.bytes && peer_distance(a) != peer_distance(b);
   }
-  int64_t peer_distance(const P2pRow& p2p) const {
-    const int64_t size = int64_t(comm_.ranks.size());
-    return ((p2p.peer - index_.group_rank(comm_.comm, index_.view.ops[p2p.op].rank)) % size + size) % size;
+  uint64_t peer_distance(const P2pRow& p2p) const {
+    return ring_distance(p2p, index_.group_rank(comm_.comm, index_.view.ops[p2p.op].rank), comm_.ranks.size());
   }
 
   bool same_pass(const Divergence& a, const Divergence& b) const {
@@ -217,8 +215,7 @@ class RingComparison {
     if (fault.kind != RingFault::Kind::kHops || fault.more || fault.first.ranks.empty()) return kNoRow;
     const P2pRow& like = index_.view.p2ps[index_.view.ops[hop].p2p];
     const int self = index_.group_rank(comm_.comm, fault.first.ranks[0]);
-    const int64_t size = int64_t(comm_.ranks.size());
-    const int peer = int((self + peer_distance(like)) % size);
+    const int peer = int((uint64_t(self) + peer_distance(like)) % comm_.ranks.size());
     const bool send = like.direction == Direction::kSend;
     const Channel* channel = transfers_.channel(comm_.comm, send ? self : peer, send ? peer : self);
     if (!channel) return kNoRow;
