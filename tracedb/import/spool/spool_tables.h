@@ -10,6 +10,8 @@ namespace ringscope::spool {
 
 struct Tables {
   std::vector<RankRow> ranks;
+  std::vector<RankExitRow> rank_exits;
+  std::vector<StreamRow> streams;
   std::vector<OpRow> ops;
   std::vector<CollRow> colls;
   std::vector<P2pRow> p2ps;
