@@ -4,8 +4,8 @@
 // lie 2^32 apart); the check covers the whole sequence number and the ring's salt.
 //
 // Four 64 x 64 -> 128 bit products folded to their halves' xor (the step of wyhash, https://github.com/wangyi-fudan/wyhash):
-// the rate of a CRC32C instruction without an instruction set beyond the baseline, and independent of each other, so
-// that they hide behind the stores of the record. What it costs is in tests/bench/RESULTS.md.
+// no instruction set beyond the baseline, and independent of each other, so that they run beside the stores of the
+// record. Sums of w[i] * odd would be cheaper and let two flipped sign bits cancel.
 #pragma once
 
 #include <cstdint>

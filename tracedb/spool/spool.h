@@ -19,7 +19,7 @@
 //
 // Damage. Every record carries a seal (seal.h), which the reader checks wherever it finds the record: what was torn
 // by a kill, is being written, or had bytes changed on disk is not delivered and counts as torn, between the times
-// of its neighbours. The seal costs the writing thread some 1.5 ns (tests/bench/RESULTS.md); a checksum per block of
+// of its neighbours. The seal costs the writing thread 1.5 to 2.6 ns (tests/bench/RESULTS.md); a checksum per block of
 // a segment would have cost the drainer, and have left rings without one. The header's fixed fields have a check of
 // their own; its counters are believed only as far as they agree with the records.
 //

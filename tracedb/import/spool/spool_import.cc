@@ -22,7 +22,8 @@ namespace {
 
 constexpr int64_t kRowsPerTransaction = 64 * 1024;
 // A larger sequence number is a damaged record: every operation of a ring wrote a record, or lost one.
-constexpr int64_t kMostMembers = 1 << 20;                    // of a communicator; more is damage
+constexpr int64_t kMostMembers = 1 << 20;  // of a communicator; more is damage
+constexpr uint64_t kMarksInBlock = 1024;   // rings that wrapped for days name operations of any number, and few of them
 constexpr uint64_t kMostOpsWithoutRing = uint64_t(1) << 20;  // of threads that got no ring
 
 struct Mark {
@@ -228,15 +229,12 @@ class SpoolImport {
   }
 
   Mark* mark_of(uint64_t op, bool create) {
-    std::vector<Mark>& marks = marks_[uint32_t(op >> 40)];
     const uint64_t at = op & ((uint64_t(1) << 40) - 1);
     const auto most = most_ops_.find(uint32_t(op >> 40));
     if (at > (most == most_ops_.end() ? kMostOpsWithoutRing : most->second)) return nullptr;
-    if (at >= marks.size()) {
-      if (!create) return nullptr;
-      marks.resize(std::max<size_t>(at + 1, marks.size() * 2));
-    }
-    return &marks[at];
+    const uint64_t block = op / kMarksInBlock;
+    const auto found = create ? marks_.try_emplace(block, kMarksInBlock).first : marks_.find(block);
+    return found == marks_.end() ? nullptr : &found->second[op % kMarksInBlock];
   }
 
   void collect_marks() {
@@ -565,7 +563,7 @@ class SpoolImport {
   void write_late_marks() {
     const bool resumed = !next_seq_.empty();
     if (resumed && status_) status_ = store_.exec("CREATE INDEX IF NOT EXISTS op_by_id ON op (op_id)");
-    for (const auto& [ring, marks] : marks_) {
+    for (const auto& [block, marks] : marks_) {
       for (size_t at = 0; at < marks.size(); ++at) {
         const Mark& m = marks[at];
         if (m.joined || (!m.start_ns && !m.end_ns)) continue;
@@ -578,7 +576,7 @@ class SpoolImport {
             "UPDATE op SET start_ns = coalesce(?1, start_ns), end_ns = coalesce(?2, end_ns), bytes_sent = ?3, "
             "state = max(state, ?4) WHERE op_id = ?5",
             {time(m.start_ns), time(m.end_ns), int64_t(m.bytes_sent), int64_t(m.end_ns ? 2 : 1),
-             int64_t(uint64_t(ring) << 40 | at)});
+             int64_t(block * kMarksInBlock + at)});
       }
     }
   }
@@ -713,7 +711,7 @@ class SpoolImport {
   bool anything_new_ = false;
   std::map<Key, uint64_t> next_seq_;
   std::unordered_map<uint32_t, uint64_t> most_ops_;        // by ring id
-  std::unordered_map<uint32_t, std::vector<Mark>> marks_;  // by ring id, then sequence
+  std::unordered_map<uint64_t, std::vector<Mark>> marks_;  // of operations block * kMarksInBlock and on
   std::unordered_map<uint64_t, const std::unordered_map<uint32_t, std::string>*> names_;
   std::map<std::pair<uint64_t, uint64_t>, uint32_t> name_ids_;
   std::map<uint64_t, uint16_t> numbers_;                          // of processes, by token
