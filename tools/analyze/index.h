@@ -87,6 +87,8 @@ class TraceIndex {
   std::vector<int> blocked_, ranks_;
 };
 
+// A communication whose call the trace holds too: where that record is lost, nothing is concluded from the rest.
+inline bool is_call(const OpRow& op) { return op.coll != kNoRow || op.p2p != kNoRow; }
 inline bool is_comm(const OpRow& op) { return op.kind == OpKind::kCollective || op.kind == OpKind::kP2p; }
 
 // A finding with severity and fix from the catalogue. Aborts on an id that is not in it.

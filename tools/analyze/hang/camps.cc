@@ -173,8 +173,10 @@ class Split {
 
   // A loss around the place may have been the call itself.
   bool whole(const Camp& camp) const {
-    for (const Strand* strand : camp.members)
-      if (!index_.lossless(strand->rank, time(*strand, n_ - 1), time(*strand, n_))) return false;
+    for (const Strand* strand : camp.members) {
+      const uint64_t from = !strand->counted ? n_ - 1 : strand->first;
+      if (!index_.lossless(strand->rank, time(*strand, from), time(*strand, n_))) return false;
+    }
     return true;
   }
   int64_t time(const Strand& strand, uint64_t n) const {

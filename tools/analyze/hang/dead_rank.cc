@@ -48,7 +48,7 @@ class Deaths {
         if (dead_.contains(rank)) dead_members[comm.comm].push_back(rank);
     for (uint32_t row = 0; row < view_.ops.size(); ++row) {
       const OpRow& op = view_.ops[row];
-      if (!is_comm(op) || op.state != OpState::kStarted) continue;
+      if (!is_call(op) || op.state != OpState::kStarted) continue;
       if (op.p2p != kNoRow) note(peer_rank(index_, op), row);
       if (op.coll == kNoRow) continue;
       const auto members = dead_members.find(view_.colls[op.coll].comm);
@@ -67,7 +67,7 @@ class Deaths {
     const auto [begin, end] = index_.ops_of(rank);
     for (uint32_t row = begin; row < end; ++row) {
       const OpRow& op = view_.ops[row];
-      if (is_comm(op) && op.state == OpState::kStarted && !all_joined(op)) return false;
+      if (is_call(op) && op.state == OpState::kStarted && !all_joined(op)) return false;
     }
     return true;
   }

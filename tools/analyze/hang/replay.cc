@@ -65,7 +65,7 @@ class Replay {
       auto [sync, last] = index_.syncs_of(rank);
       bool any = false;
       for (uint32_t row = begin; row < end && !any; ++row)
-        any = is_comm(view_.ops[row]) && view_.ops[row].state != OpState::kCompleted;
+        any = is_call(view_.ops[row]) && view_.ops[row].state != OpState::kCompleted;
       if (any) add_rank(rank, begin, end, sync, last);
     }
   }
@@ -78,7 +78,7 @@ class Replay {
       const OpRow& op = view_.ops[row];
       for (; sync < last && view_.syncs[sync].issue < op.issue; ++sync)
         if (!lanes_.empty() && lanes_.back().rank == rank) add_sync(view_.syncs[sync], records);
-      if (!is_comm(op) || op.state == OpState::kCompleted) continue;
+      if (!is_call(op) || op.state == OpState::kCompleted) continue;
       const auto further = passed.find({op.stream, op.thread});
       if ((further != passed.end() && row < further->second) || finished_elsewhere(op)) continue;
       pending = true;

@@ -15,6 +15,7 @@ struct Strand {
   int rank = -1;                // global
   uint64_t first = 0;           // number of calls[0]
   bool whole = true;            // starts where the group's sequence starts, not where a buffer wrapped
+  bool counted = false;         // numbers were counted, not recorded: a loss anywhere before one shifts it
   std::vector<uint64_t> calls;  // digests; 0 = not recorded
   std::vector<uint32_t> ops;    // op rows, kNoRow = not recorded
 

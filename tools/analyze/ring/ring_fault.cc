@@ -72,6 +72,7 @@ class Ring {
       Strand strand;
       strand.rank = ranks_[i];
       strand.whole = start == 0;
+      strand.counted = true;
       bool open = start == 0;
       for (uint32_t row : programs_[i]) {
         const bool hop = is_hop(*index_, row, comm_->comm);
