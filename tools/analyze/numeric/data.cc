@@ -26,7 +26,9 @@ bool computed(const Finding& f) {
 
 // Can `cause`, a root of another family, be what is behind a data finding?
 bool may_cause(const Finding& cause, const Finding& f) {
-  if (!cause.root || cause.id == "hang.undecided" || cause.where.step < 0) return false;
+  // Calls that went wrong somewhere, nobody knows where, make replicas differ before anything stands still.
+  if (cause.root && cause.id == "hang.undecided") return f.id == "numeric.replica";
+  if (!cause.root || cause.where.step < 0) return false;
   if (starts_with(cause, "race.") && !computed(f)) return false;
   return !earlier(seen_at(f), cause.where);
 }

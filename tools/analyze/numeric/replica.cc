@@ -1,7 +1,7 @@
 // numeric.replica: ranks that must hold the same bits of a tensor do not. Reduced gradients and updated parameters with
 // equal step, name, role and slice are replicas of each other (over CP and DP, and over TP where it splits nothing).
 // The first step, and in it the first tensor in the order of the record; gradients before parameters. A majority
-// accuses the odd ranks; without one nobody is accused. Tensors that hold a NaN are left to numeric.nonfinite.
+// of all ranks of the job that may hold the tensor accuses the odd ones; without one nobody is accused. Tensors that hold a NaN are left to numeric.nonfinite.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -65,7 +65,8 @@ class Replicas {
     const std::vector<int>* most = nullptr;
     for (const auto& [checksum, ranks] : sides)
       if (!most || ranks.size() > most->size()) most = &ranks;
-    const bool majority = most->size() * 2 > differing_.size();
+    // Members that the trace does not show may hold the bits of the smaller side.
+    const bool majority = most->size() * 2 > differing_.size() + unheard();
 
     Finding f = make_finding("numeric.replica");
     if (majority)
@@ -90,23 +91,33 @@ class Replicas {
       f.evidence.push_back(cite(index_.view, "tensor_stat", row,
                                 "rank " + std::to_string(rows_[row].rank) + ": checksum " +
                                     std::to_string(rows_[row].checksum) + ", norm " + number_text(rows_[row].norm)));
-    if (!majority) f.would_raise_confidence = "a third replica, or the parameters of a run that is known to be right";
+    if (!majority)
+      f.would_raise_confidence =
+          "a third replica, the ranks that the trace lacks, or the parameters of a run that is known to be right";
     return f;
   }
 
-  // Share of the job's ranks that recorded tensors in this step at all.
-  double known_ranks() const {
+  // Ranks of the job, and those of them that recorded tensors in the step.
+  std::pair<size_t, size_t> heard() const {
     const int step = rows_[differing_[0]].where.step;
     std::vector<int> ranks, all;
+    size_t size = 0;  // of the largest group: it may not say who its members are
     for (const TensorStatRow& r : rows_) {
       all.push_back(r.rank);
       if (r.where.step == step) ranks.push_back(r.rank);
     }
     for (const RankRow& r : index_.view.ranks) all.push_back(r.rank);
+    for (const CommRow& comm : index_.view.comms) {
+      size = std::max(size, comm.ranks.size());
+      for (int rank : comm.ranks)
+        if (rank >= 0) all.push_back(rank);
+    }
     sort_unique(ranks);
     sort_unique(all);
-    return double(ranks.size()) / double(all.size());
+    return {std::max(all.size(), size), ranks.size()};
   }
+  size_t unheard() const { return heard().first - heard().second; }
+  double known_ranks() const { return double(heard().second) / double(heard().first); }
 
   const TraceIndex& index_;
   const std::vector<TensorStatRow>& rows_;
