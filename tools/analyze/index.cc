@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <tuple>
 
+#include "tools/analyze/dealt_rows.h"
 #include "tracedb/base/check.h"
 #include "tracedb/base/rank_range.h"
 
@@ -71,6 +72,7 @@ void TraceIndex::index_ops() {
 }
 
 void TraceIndex::index_comms() {
+  const Axis sequence = sequence_axis(view, dealt_rows(view));
   for (size_t i = 0; i < view.comms.size(); ++i) {
     const CommRow& comm = view.comms[i];
     comm_row_[comm.comm] = i;
@@ -79,7 +81,7 @@ void TraceIndex::index_comms() {
     for (int32_t rank : comm.ranks) {
       if (rank >= 0) {
         group_rank_.try_emplace(uint64_t(i) << 32 | uint32_t(rank), int(calls.members.size()));
-        if (comm.axis == Axis::kCp) cp_comm_.try_emplace(rank, i);
+        if (comm.axis == sequence) cp_comm_.try_emplace(rank, i);
       }
       MemberCalls member;
       member.rank = rank;

@@ -128,5 +128,48 @@ TEST(Sources, OfEveryRankAloneWithCollidingIdsGiveTheVerdictOfTheWhole) {
   }
 }
 
+// TP called CP and CP called TP, in names and coordinates too.
+TraceView swap_labels(TraceView view) {
+  for (CommRow& comm : view.comms) {
+    if (comm.axis != Axis::kTp && comm.axis != Axis::kCp) continue;
+    comm.axis = comm.axis == Axis::kTp ? Axis::kCp : Axis::kTp;
+    if (comm.name.size() > 2) comm.name[0] = comm.axis == Axis::kTp ? 't' : 'c';
+  }
+  for (RankRow& rank : view.ranks) {
+    std::swap(rank.tp, rank.cp);
+    std::swap(rank.tp_size, rank.cp_size);
+  }
+  return view;
+}
+
+std::string roots(const Report& report) {
+  std::string text;
+  for (const Finding& f : report.findings) {
+    if (!f.root) continue;
+    text += f.id + " [";
+    for (int rank : f.ranks) text += " " + std::to_string(rank);
+    text += " ] ";
+  }
+  return text;
+}
+
+TEST(Labels, SwappedBetweenTwoAxesChangeNoVerdict) {
+  for (const Case& c : fault_cases(4)) {
+    if (c.config.tp < 2 || c.config.cp < 2) continue;
+    SCOPED_TRACE(c.name);
+    const RecordedRun run = record_and_analyze(c.config);
+    ASSERT_EQ(run.error, "");
+    EXPECT_EQ(roots(analyze(swap_labels(run.view))), roots(run.report));
+  }
+  for (int i : {5, 8, 15, 18, 25, 28, 35}) {  // ring, all-gather and three steps
+    const JobConfig config = clean_config(i);
+    if (config.tp < 2 || config.cp < 2) continue;
+    SCOPED_TRACE(describe(config));
+    const RecordedRun run = record_and_analyze(config);
+    ASSERT_EQ(run.error, "");
+    EXPECT_EQ(roots(analyze(swap_labels(run.view))), "");
+  }
+}
+
 }  // namespace
 }  // namespace ringscope

@@ -1,10 +1,11 @@
 // loss.per_rank_mean and loss.unexplained: what every rank of a step counted, divided by and reported.
 //
-// Over the shards of a step (one per data- and context-parallel coordinate; TP ranks hold copies) with loss sums s_i,
+// Over the shards of a step (what differs over data and context parallelism; TP ranks hold copies) with loss sums s_i,
 // counts n_i and divisors d_i, one relation must hold: the loss reported is the token mean, sum s_i / sum n_i. A rank
 // that divides by its own count where counts differ averages means instead (loss.per_rank_mean). Another convention
 // for the divisor that comes to the token mean contradicts nothing. Copies of a shard must have the same sums.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <tuple>
 
 #include "tools/analyze/confidence.h"
+#include "tools/analyze/dealt_rows.h"
 #include "tools/analyze/numeric/numeric.h"
 
 namespace ringscope {
@@ -23,7 +25,7 @@ bool near(double a, double b) { return std::fabs(a - b) <= 1e-4 * std::max(std::
 struct Step {
   int number = -1;
   std::vector<size_t> rows;                 // of every rank
-  std::vector<std::vector<size_t>> copies;  // of them those of one coordinate
+  std::vector<std::vector<size_t>> copies;  // of them those of one shard
   std::vector<size_t> shards;               // the first of each
   double total = 0, sum = 0;                // over the shards: counted tokens, loss
   double mean() const { return total > 0 ? sum / total : 0; }
@@ -45,24 +47,42 @@ class Losses {
   }
 
  private:
-  using Coordinate = std::pair<int, int>;  // (dp, cp)
-
-  // Steps in which every rank of the job has a row. Without coordinates, or where ranks are unknown, there is none.
-  std::vector<Step> complete_steps() {
+  // A number for what each rank holds of the batch: ranks that the loader gave the same rows are copies. Where that is
+  // not recorded, the coordinates tell; without those, or if two ranks have the same, nothing does.
+  std::map<int, int> shards_of_ranks() const {
     const auto& view = index_.view;
-    std::map<int, Coordinate> at;
-    std::set<Coordinate> coordinates;
+    std::map<int, int> shard;
+    const DealtRows dealt = dealt_rows(view);
+    std::map<std::vector<std::array<uint32_t, 3>>, int> contents;
+    for (const auto& [rank, runs] : dealt) {
+      std::vector<std::array<uint32_t, 3>> rows;
+      for (const DealtRun& run : runs) rows.push_back({run.sample, run.start, run.count});
+      shard[rank] = contents.try_emplace(std::move(rows), int(contents.size())).first->second;
+    }
+    const auto holds = [&](const RankRow& rank) { return shard.contains(rank.rank); };
+    if (!shard.empty() && std::all_of(view.ranks.begin(), view.ranks.end(), holds)) return shard;
+    shard.clear();
+    std::map<std::pair<int, int>, int> places;  // (dp, cp)
     std::set<std::tuple<int, int, int, int>> all;
     for (const RankRow& rank : view.ranks) {
-      at[rank.rank] = {rank.dp, rank.cp};
-      coordinates.insert({rank.dp, rank.cp});
+      shard[rank.rank] = places.try_emplace({rank.dp, rank.cp}, int(places.size())).first->second;
       all.insert({rank.tp, rank.cp, rank.dp, rank.pp});
     }
+    if (all.size() != view.ranks.size()) shard.clear();
+    return shard;
+  }
+
+  // Steps in which every rank of the job has a row. Where ranks or what they hold is unknown, there is none.
+  std::vector<Step> complete_steps() {
+    const auto& view = index_.view;
+    const std::map<int, int> at = shards_of_ranks();
+    std::set<int> shards;
+    for (const auto& [rank, shard] : at) shards.insert(shard);
     std::set<int> known;
     for (const CommRow& comm : view.comms) known.insert(comm.ranks.begin(), comm.ranks.end());
     const auto world = view.meta.find(meta_key::kWorldSize);
     const size_t size = std::max(known.size(), world == view.meta.end() ? 0 : size_t(std::atoi(world->second.c_str())));
-    if (coordinates.empty() || all.size() != view.ranks.size() || at.size() < size) return {};
+    if (at.empty() || at.size() < size) return {};
 
     std::map<int, Step> steps;
     for (size_t i = 0; i < rows_.size(); ++i) {
@@ -77,15 +97,15 @@ class Losses {
     }
     std::vector<Step> complete;
     for (auto& [number, step] : steps) {
-      std::map<Coordinate, std::vector<size_t>> copies;
+      std::map<int, std::vector<size_t>> copies;
       std::set<int> ranks;
       for (size_t row : step.rows) {
         ranks.insert(rows_[row].rank);
-        copies[at[rows_[row].rank]].push_back(row);
+        copies[at.at(rows_[row].rank)].push_back(row);
       }
       // A rank did not get here, or a step came twice: sums would be wrong.
-      if (copies.size() != coordinates.size() || ranks.size() != step.rows.size()) continue;
-      for (auto& [coordinate, rows] : copies) {
+      if (copies.size() != shards.size() || ranks.size() != step.rows.size()) continue;
+      for (auto& [shard, rows] : copies) {
         step.shards.push_back(rows[0]);
         step.total += double(rows_[rows[0]].valid_tokens);
         step.sum += rows_[rows[0]].loss_sum;
