@@ -1,14 +1,29 @@
 // Recorded hangs, judged again with evidence taken away: see evidence.h.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 #include <set>
 
 #include "tests/sweep/evidence.h"
 #include "tools/analyze/analyze.h"
+#include "tracedb/store/op_rows.h"
 
 namespace ringscope::testing {
 namespace {
+
+std::string ranks_of(const Finding& f) {
+  std::string text;
+  for (int rank : f.ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  return "[" + text + "]";
+}
+
+std::string roots(const Report& report) {
+  std::string text = report.findings.empty() ? "nothing" : "";
+  for (const Finding& f : report.findings)
+    if (f.root) text += f.id + " " + ranks_of(f) + ": " + f.sentence + "; ";
+  return text;
+}
 
 class EvidenceTakenAway : public ::testing::Test {
  protected:
@@ -31,17 +46,6 @@ class EvidenceTakenAway : public ::testing::Test {
     std::set<int> ranks;
     for (const OpRow& op : view.ops) ranks.insert(op.rank);
     return ranks.size();
-  }
-  static std::string roots(const Report& report) {
-    std::string text = report.findings.empty() ? "nothing" : "";
-    for (const Finding& f : report.findings)
-      if (f.root) text += f.id + " " + ranks_of(f) + ": " + f.sentence + "; ";
-    return text;
-  }
-  static std::string ranks_of(const Finding& f) {
-    std::string text;
-    for (int rank : f.ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
-    return "[" + text + "]";
   }
 };
 
@@ -90,6 +94,51 @@ TEST_F(EvidenceTakenAway, AnySubsetTogether) {
       EXPECT_NE(judge_without(c, some, report), Judgement::kWrong)
           << c.name << " without " << taken << ": " << roots(report);
     }
+}
+
+template <class Row>
+void keep(std::vector<Row>& rows, const std::function<bool(size_t, const Row&)>& wanted) {
+  std::vector<Row> kept;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (wanted(i, rows[i])) kept.push_back(rows[i]);
+  rows = std::move(kept);
+}
+
+// What a stranger's trace of a healthy job may lack, by tables and by halves of tables.
+const std::vector<std::pair<const char*, void (*)(TraceView&)>> kThinner = {
+    {"events", [](TraceView& v) { v.syncs.clear(); }},
+    {"transfers of rank 0",
+     [](TraceView& v) { keep<P2pRow>(v.p2ps, [](size_t, const P2pRow& row) { return row.rank != 0; }); }},
+    {"every second transfer",
+     [](TraceView& v) { keep<P2pRow>(v.p2ps, [](size_t i, const P2pRow&) { return i % 2; }); }},
+    {"every third call", [](TraceView& v) { keep<CollRow>(v.colls, [](size_t i, const CollRow&) { return i % 3; }); }},
+    {"every second run of positions",
+     [](TraceView& v) {
+       keep<PositionRunRow>(v.position_runs, [](size_t i, const PositionRunRow&) { return i % 2; });
+     }},
+    {"every third softmax row",
+     [](TraceView& v) { keep<SoftmaxRow>(v.softmax_rows, [](size_t i, const SoftmaxRow&) { return i % 3; }); }},
+    {"every second step row",
+     [](TraceView& v) { keep<TrainStepRow>(v.train_steps, [](size_t i, const TrainStepRow&) { return i % 2; }); }},
+    {"ranks", [](TraceView& v) { v.ranks.clear(); }},
+    {"communicators", [](TraceView& v) { v.comms.clear(); }},
+    {"meta", [](TraceView& v) { v.meta.clear(); }},
+};
+
+TEST(CleanEvidenceTakenAway, AccusesNobody) {
+  for (int i : {5, 3, 12, 27, 4, 8}) {  // tensor and context parallel, ring, all-gather, three steps, data parallel
+    const JobConfig config = clean_config(i);
+    const RecordedRun run = record_and_analyze(config);
+    ASSERT_EQ(run.error, "");
+    for (const auto& [what, take] : kThinner) {
+      SCOPED_TRACE(describe(config) + " without " + what);
+      TraceView view = run.view;
+      take(view);
+      for (OpRow& op : view.ops) op.coll = op.p2p = kNoRow;
+      link_operations(view);
+      EXPECT_EQ(roots(analyze(view)), "nothing");
+    }
+  }
 }
 
 }  // namespace

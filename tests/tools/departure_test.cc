@@ -311,6 +311,7 @@ TEST(Threads, ARaceIsReportedWhereOneThreadIssuedBoth) {
     for (int rank = 0; rank < 2; ++rank) {
       const uint64_t buffer = trace.buffer(rank, "ring.kv", 4096);
       trace.on_thread(0);
+      trace.host_sync(rank, kCompute);  // without any event, what they order would not be known
       trace.access(trace.hop(rank, kCp, "ring.kv", {}).first, buffer, AccessMode::kWrite);
       trace.on_thread(one_thread ? 0 : 1);
       trace.access(trace.kernel(rank, kCompute, "flash_forward", {}), buffer, AccessMode::kRead);

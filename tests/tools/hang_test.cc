@@ -362,6 +362,7 @@ TEST(Race, OnePairCanBeBothHazards) {
     const uint64_t x = trace.buffer(rank, "x", 4096), y = trace.buffer(rank, "y", 4096);
     Where where;
     where.step = 0;
+    trace.host_sync(rank, testing::kCompute);
     const uint32_t first = trace.hop(rank, testing::kCp, "a", where).first;
     trace.access(first, x, AccessMode::kRead);
     trace.access(first, y, AccessMode::kWrite);
@@ -372,6 +373,19 @@ TEST(Race, OnePairCanBeBothHazards) {
   const Report report = analyze(trace.finish());
   EXPECT_NE(ids(report).find("race.read_before_arrival"), std::string::npos) << ids(report);
   EXPECT_NE(ids(report).find("race.overwrite_before_read"), std::string::npos) << ids(report);
+}
+
+// A trace whose events were not recorded shows transfers and kernels in no order at all: that is no race.
+TEST(Race, WithoutAnyEventNothingIsKnown) {
+  TraceBuilder trace(1, 2, 1);
+  for (int rank = 0; rank < 2; ++rank) {
+    const uint64_t buffer = trace.buffer(rank, "ring.kv", 4096);
+    trace.access(trace.hop(rank, testing::kCp, "ring.kv", {}).first, buffer, AccessMode::kWrite);
+    trace.access(trace.kernel(rank, testing::kCompute, "flash_forward", {}), buffer, AccessMode::kRead);
+  }
+  const Report report = analyze(trace.finish());
+  EXPECT_EQ(ids(report), "");
+  EXPECT_EQ(report.verdict, Verdict::kIncomplete);
 }
 
 // The host waited for the stream: what it issues afterwards is ordered.

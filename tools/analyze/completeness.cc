@@ -228,6 +228,34 @@ void add_losses(const std::vector<const LostRow*>& lost, Sentences& missing) {
                     " gone or cannot be read");
 }
 
+// Communications of which only the operation was recorded: who was called is not known.
+void add_lost_calls(const TraceView& view, Sentences& missing) {
+  std::vector<int> ranks;
+  int64_t count = 0;
+  for (const OpRow& op : view.ops) {
+    if ((op.kind != OpKind::kCollective && op.kind != OpKind::kP2p) || op.coll != kNoRow || op.p2p != kNoRow) continue;
+    ++count;
+    if (ranks.empty() || ranks.back() != op.rank) ranks.push_back(op.rank);
+  }
+  if (count > 0)
+    missing.push_back("the calls behind " + std::to_string(count) + " communications of " + ranks_text(ranks));
+}
+
+// Ranks whose streams share memory and of which no event at all was recorded: nothing tells what they order.
+void add_lost_order(const TraceView& view, Sentences& missing) {
+  std::set<int> synced, shared;
+  for (const SyncRow& sync : view.syncs) synced.insert(sync.rank);
+  std::map<int, uint32_t> stream;
+  for (const AccessRow& access : view.accesses) {
+    if (access.op == kNoRow || synced.contains(view.ops[access.op].rank)) continue;
+    const OpRow& op = view.ops[access.op];
+    if (stream.try_emplace(op.rank, op.stream).first->second != op.stream) shared.insert(op.rank);
+  }
+  if (!shared.empty())
+    missing.push_back("the events between the streams of " + ranks_text({shared.begin(), shared.end()}) +
+                      ": without them races cannot be told");
+}
+
 // What importers counted and no row of `lost` says already.
 void add_import_stats(const TraceView& view, bool whole, Sentences& missing) {
   static constexpr std::string_view kSaidByLost[] = {"spool.records_lost", "spool.records_torn",
@@ -260,6 +288,8 @@ std::vector<std::string> missing_evidence(const TraceView& view) {
       if (is_loss(row) && windows.counts(row)) lost.push_back(&row);
   }
   add_losses(lost, missing);
+  add_lost_calls(view, missing);
+  add_lost_order(view, missing);
   add_import_stats(view, whole, missing);
   return missing;
 }

@@ -66,7 +66,9 @@ void TraceIndex::index_ops() {
     }
     if (is_comm(op) && op.state == OpState::kStarted && (blocked_.empty() || blocked_.back() != rank))
       blocked_.push_back(rank);
+    if (is_comm(op) && !is_call(op)) half_lost_[rank].push_back(op.enqueue_ns);
   }
+  for (auto& [whose, times] : half_lost_) std::sort(times.begin(), times.end());
   for (const auto& [known, range] : ops_) ranks_.push_back(known);
   std::sort(ranks_.begin(), ranks_.end());
 }
@@ -127,7 +129,12 @@ bool TraceIndex::lossless(int rank, int64_t from_ns, int64_t to_ns) const {
     }
     if (rank < 0) break;
   }
-  return true;
+  const auto half = half_lost_.find(rank);
+  if (half == half_lost_.end()) return true;
+  const std::vector<int64_t>& times = half->second;
+  if (times.front() == 0) return false;  // when is not known
+  const auto at = std::lower_bound(times.begin(), times.end(), from_ns);
+  return at == times.end() || (to_ns != 0 && *at > to_ns);
 }
 
 std::pair<size_t, size_t> TraceIndex::syncs_of(int rank) const {

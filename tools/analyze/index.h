@@ -59,7 +59,8 @@ class TraceIndex {
   const BufferRow* buffer(uint64_t id) const;
   const RankRow* rank(int rank) const;
   const RankExitRow* exit_of(int rank) const;
-  // Nothing of this rank is missing between two times; 0 = open on that side. Cheap: losses are sorted by rank.
+  // Nothing of this rank is missing between two times; 0 = open on that side. A communication whose call is not there
+  // is a loss at its time. Cheap: losses are sorted by rank.
   bool lossless(int rank, int64_t from_ns = 0, int64_t to_ns = 0) const;
   // The CP group of a rank: its communicator's members, or those with equal other coordinates. Empty = not known.
   std::vector<int> cp_members(int rank) const;
@@ -81,8 +82,9 @@ class TraceIndex {
   std::unordered_map<uint32_t, size_t> stream_;
   std::unordered_map<uint64_t, size_t> buffer_;
   std::unordered_map<int, size_t> rank_row_, exit_row_;
-  std::unordered_map<int, size_t> cp_comm_;              // rank -> row in comms
-  std::unordered_map<int, std::vector<size_t>> losses_;  // rank -> rows in lost; -1 = any rank
+  std::unordered_map<int, size_t> cp_comm_;                  // rank -> row in comms
+  std::unordered_map<int, std::vector<size_t>> losses_;      // rank -> rows in lost; -1 = any rank
+  std::unordered_map<int, std::vector<int64_t>> half_lost_;  // rank -> times of communications without their call
   std::map<std::pair<int, int>, int64_t> step_ns_;
   std::vector<int> blocked_, ranks_;
 };

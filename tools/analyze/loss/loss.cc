@@ -59,6 +59,14 @@ class Losses {
       for (const DealtRun& run : runs) rows.push_back({run.sample, run.start, run.count});
       shard[rank] = contents.try_emplace(std::move(rows), int(contents.size())).first->second;
     }
+    // Who counted more tokens than it holds rows holds more than was recorded.
+    for (const TrainStepRow& row : rows_) {
+      const auto held = dealt.find(row.rank);
+      uint64_t tokens = 0;
+      if (held == dealt.end()) continue;
+      for (const DealtRun& run : held->second) tokens += run.count;
+      if (row.valid_tokens > tokens) shard.clear();
+    }
     const auto holds = [&](const RankRow& rank) { return shard.contains(rank.rank); };
     if (!shard.empty() && std::all_of(view.ranks.begin(), view.ranks.end(), holds)) return shard;
     shard.clear();

@@ -97,6 +97,7 @@ class RankRaces {
   void run(size_t& next_access) {
     const auto [begin, end] = index_.ops_of(rank_);
     auto [sync, last_sync] = index_.syncs_of(rank_);
+    if (sync == last_sync) return;  // not one event was recorded: what they order is not known
     find_lanes(begin, end, sync, last_sync);
     for (uint32_t row = begin; row < end; ++row) {
       for (; sync < last_sync && view_.syncs[sync].issue < view_.ops[row].issue; ++sync) apply(view_.syncs[sync]);
