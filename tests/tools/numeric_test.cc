@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "tests/tools/data_rows.h"
+#include "tools/analyze/numeric/numeric.h"
 
 namespace ringscope {
 namespace {
@@ -277,6 +278,33 @@ TEST(Consequences, NanBehindAWrongSoftmax) {
               step == 0 ? "softmax.no_global_max (numeric.nonfinite)" : "numeric.nonfinite (softmax.no_global_max)");
     EXPECT_EQ(report.findings[1].caused_by, 0);
   }
+}
+
+// A race is found from order, whatever the values: what a device computed behind it follows from it, what the host's
+// arithmetic made does not.
+TEST(Consequences, ValuesBehindARace) {
+  const auto finding = [](const char* id, Where where) {
+    Finding f;
+    f.id = id;
+    f.where = where;
+    return f;
+  };
+  Where hop = forward_of(1, 1);
+  hop.ring_step = 2;
+  Where end;
+  end.step = 1;
+  const auto root = [&](const char* id, Where where) {
+    std::vector<Finding> found = {finding("race.overwrite_before_read", hop)};
+    add_data_findings(found, {finding(id, where)});
+    return found[1].root;
+  };
+  EXPECT_FALSE(root("softmax.lse_merge", forward_of(1, 1))) << "of the whole call";
+  EXPECT_FALSE(root("numeric.nonfinite", end));
+  EXPECT_FALSE(root("loss.unexplained", end));
+  EXPECT_FALSE(root("numeric.replica", forward_of(2, 0)));
+  EXPECT_TRUE(root("numeric.nonfinite", forward_of(1, 0))) << "before it";
+  EXPECT_TRUE(root("position.restart", forward_of(1, -1)));
+  EXPECT_TRUE(root("loss.per_rank_mean", end));
 }
 
 TEST(Consequences, ConfidenceFollowsFromTheEvidence) {

@@ -7,13 +7,16 @@ namespace {
 
 bool starts_with(const Finding& f, std::string_view family) { return f.id.compare(0, family.size(), family) == 0; }
 
-// Order of places for what is seen at the end of a step only: everything of the step lies before it.
+// The place of a finding as far as its cause can lie: what is said of a whole attention call may come from any hop of
+// it, and what is seen at the end of a step only, from anywhere in the step.
 Where seen_at(const Finding& f) {
   Where where = f.where;
-  if (!starts_with(f, "loss.") && !(starts_with(f, "numeric.") && where.microbatch < 0)) return where;
-  where.pass = Pass::kOptimizer;
-  where.microbatch = -1;
-  where.layer = INT16_MAX;
+  if (where.ring_step < 0) where.ring_step = INT16_MAX;
+  if (starts_with(f, "loss.") || (starts_with(f, "numeric.") && where.microbatch < 0)) {
+    where.pass = Pass::kOptimizer;
+    where.microbatch = -1;
+    where.layer = INT16_MAX;
+  }
   return where;
 }
 
