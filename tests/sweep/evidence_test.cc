@@ -7,6 +7,7 @@
 
 #include "tests/sweep/evidence.h"
 #include "tools/analyze/analyze.h"
+#include "tools/analyze/index.h"
 #include "tracedb/store/op_rows.h"
 
 namespace ringscope::testing {
@@ -137,6 +138,51 @@ TEST(CleanEvidenceTakenAway, AccusesNobody) {
       for (OpRow& op : view.ops) op.coll = op.p2p = kNoRow;
       link_operations(view);
       EXPECT_EQ(roots(analyze(view)), "nothing");
+    }
+  }
+}
+
+// What a SIGKILL at this time would have left: every record up to it, of every thread alike.
+TraceView killed_at(const TraceView& view, int64_t time_ns) {
+  TraceView v = view;
+  v.meta.erase(meta_key::kOutcome);
+  v.rank_exits.clear();
+  for (OpRow& op : v.ops) {
+    op.coll = op.p2p = kNoRow;
+    if (op.end_ns > time_ns) op.end_ns = 0, op.state = OpState::kStarted;
+    if (op.start_ns > time_ns) op.start_ns = 0, op.state = OpState::kScheduled;
+  }
+  keep<OpRow>(v.ops, [&](size_t, const OpRow& op) { return op.enqueue_ns <= time_ns; });
+  keep<SyncRow>(v.syncs, [&](size_t, const SyncRow& sync) { return sync.time_ns <= time_ns; });
+  int step = 0;  // values of a step are written when it ends
+  for (const OpRow& op : v.ops) step = std::max(step, op.where.step);
+  const auto done = [&](size_t, const auto& row) { return row.where.step < step; };
+  keep<SoftmaxRow>(v.softmax_rows, done);
+  keep<SoftmaxStatRow>(v.softmax_stats, done);
+  keep<TensorStatRow>(v.tensor_stats, done);
+  keep<TrainStepRow>(v.train_steps, done);
+  const OpRows rows(v.ops);
+  keep<CollRow>(v.colls, [&](size_t, const CollRow& row) { return rows.row_of(row.op_id) != kNoRow; });
+  keep<P2pRow>(v.p2ps, [&](size_t, const P2pRow& row) { return rows.row_of(row.op_id) != kNoRow; });
+  keep<AccessRow>(v.accesses, [&](size_t, const AccessRow& row) { return rows.row_of(row.op_id) != kNoRow; });
+  link_operations(v);
+  return v;
+}
+
+TEST(Killed, AtAnyInstantAccusesNobody) {
+  std::mt19937_64 random(11);
+  for (int i : {5, 3, 2, 8, 12, 27}) {
+    const JobConfig config = clean_config(i);
+    const RecordedRun run = record_and_analyze(config);
+    ASSERT_EQ(run.error, "");
+    std::vector<int64_t> calls;
+    for (const OpRow& op : run.view.ops)
+      if (is_call(op)) calls.push_back(op.enqueue_ns);
+    for (int round = 0; round < 150; ++round) {
+      const Report report = analyze(killed_at(run.view, calls[random() % calls.size()]));
+      for (const Finding& f : report.findings)
+        EXPECT_EQ(f.id, "hang.undecided") << describe(config) << ": " << f.sentence;
+      EXPECT_NE(report.verdict, Verdict::kClean);
     }
   }
 }

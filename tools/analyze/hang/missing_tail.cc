@@ -144,7 +144,8 @@ class Tails {
     auto j = theirs == kNoRow ? without.begin() : std::upper_bound(without.begin(), without.end(), theirs);
     for (; i != with.end() && *i < waiting; ++i, ++j)
       if (j == without.end() || program_digest(index_, *i) != program_digest(index_, *j)) return false;
-    return j != without.end();
+    // A hop is a receive and a send: a rank that made one of the two may be about to make the other.
+    return std::distance(j, without.end()) >= (op.p2p == kNoRow ? 1 : 2);
   }
   // The rank's operation in front of this call, in the same group (or channel of the ring).
   uint32_t previous(int rank, const OpRow& op) const {
