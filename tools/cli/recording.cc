@@ -168,6 +168,11 @@ std::vector<std::string> Recording::losses() const {
   if (counts.names_lost > 0)
     losses.push_back(
         fmt::format("{} names could not be written: the trace shows numbers in their place", counts.names_lost));
+  if (counts.definitions_unsaved > 0)
+    losses.push_back(
+        fmt::format("{} definitions (communicators, streams, ranks) lie in their rings alone, where later "
+                    "records may write over them",
+                    counts.definitions_unsaved));
   if (!finished_) return losses;
   auto store = Store::open(options_.database);
   auto rows = store ? store->query("SELECT count, help FROM import_stats WHERE severity = 'error' AND count > 0")
