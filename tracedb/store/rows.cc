@@ -1,6 +1,7 @@
 #include "tracedb/store/rows.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "tracedb/store/columns.h"
 
@@ -62,6 +63,29 @@ Status read_rows(const Store& store, std::vector<Row>& rows, std::vector<RowRun>
       if (c.since <= version) c.set(row, s, at++);
   }
   return s.status(store.path());
+}
+
+Result<std::vector<CommRow>> read_comms(const Store& store) {
+  std::vector<CommRow> comms;
+  std::unordered_map<uint32_t, size_t> row_of;
+  Statement s(store.handle(), "SELECT comm, axis, name, size FROM comm ORDER BY creation, comm");
+  while (s.step()) {
+    CommRow row{uint32_t(s.integer(0)), Axis(s.integer(1)), s.text(2), {}};
+    row.ranks.assign(size_t(std::clamp<int64_t>(s.integer(3), 0, kMostMembers)), -1);
+    row_of.emplace(row.comm, comms.size());
+    comms.push_back(std::move(row));
+  }
+  if (auto ok = s.status(store.path()); !ok) return tl::unexpected(ok.error());
+  Statement members(store.handle(), "SELECT comm, group_rank, rank FROM comm_rank");
+  while (members.step()) {
+    const auto comm = row_of.find(uint32_t(members.integer(0)));
+    if (comm == row_of.end()) continue;
+    std::vector<int32_t>& ranks = comms[comm->second].ranks;
+    const int64_t at = members.integer(1);
+    if (at >= 0 && at < int64_t(ranks.size())) ranks[size_t(at)] = int32_t(members.integer(2));
+  }
+  if (auto ok = members.status(store.path()); !ok) return tl::unexpected(ok.error());
+  return comms;
 }
 
 #define RINGSCOPE_ROWS(Row)                                     \

@@ -17,6 +17,10 @@ Status append(Store& store, const std::vector<Row>& rows);
 template <class Row>
 Status read_rows(const Store& store, std::vector<Row>& rows, std::vector<RowRun>* runs = nullptr);
 
+// Communicators in creation order, their members by group rank (-1 = not recorded). A size beyond kMostMembers is damage.
+inline constexpr uint32_t kMostMembers = 1 << 20;
+Result<std::vector<CommRow>> read_comms(const Store& store);
+
 // Everything that a view holds, into an empty store; finish() is the caller's.
 Status write_view(const TraceView& view, Store& store);  // write_view.cc
 

@@ -1,6 +1,5 @@
 // The typed reader: database -> TraceView. Rows come in id order, which is (rank, issue) order (finish()).
 #include <algorithm>
-#include <unordered_map>
 
 #include "tracedb/store/op_rows.h"
 #include "tracedb/store/rows.h"
@@ -15,7 +14,7 @@ class ViewReader {
 
   Result<TraceView> read() {
     read_facts();
-    read_comms();
+    read_communicators();
     read_tables();
     if (!status_) return tl::unexpected(status_.error());
     if (store_.version() < 2) number_threads();
@@ -63,21 +62,11 @@ class ViewReader {
          });
   }
 
-  void read_comms() {
-    std::unordered_map<uint32_t, size_t> row_of;
-    each("SELECT comm, axis, name, size FROM comm ORDER BY creation, comm", [&](Statement& s) {
-      CommRow row{uint32_t(s.integer(0)), Axis(s.integer(1)), s.text(2), {}};
-      row.ranks.assign(size_t(std::clamp<int64_t>(s.integer(3), 0, 1 << 20)), -1);
-      row_of.emplace(row.comm, view_.comms.size());
-      view_.comms.push_back(std::move(row));
-    });
-    each("SELECT comm, group_rank, rank FROM comm_rank", [&](Statement& s) {
-      const auto it = row_of.find(uint32_t(s.integer(0)));
-      if (it == row_of.end()) return;
-      auto& ranks = view_.comms[it->second].ranks;
-      const int64_t at = s.integer(1);
-      if (at >= 0 && at < int64_t(ranks.size())) ranks[size_t(at)] = int32_t(s.integer(2));
-    });
+  void read_communicators() {
+    if (!status_) return;
+    auto comms = read_comms(store_);
+    if (comms) view_.comms = std::move(*comms);
+    else status_ = tl::unexpected(comms.error());
   }
 
   void read_tables() {

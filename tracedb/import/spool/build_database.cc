@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 
+#include "tracedb/import/spool/job_ids.h"
 #include "tracedb/import/spool/spool_import.h"
 #include "tracedb/spool/spool.h"
 
@@ -78,8 +79,7 @@ bool holds_news(const std::string& spool_dir, const std::string& db_path) {
   if (!drained || !spool) return true;
   std::map<std::pair<uint64_t, uint32_t>, uint64_t> next;
   for (const auto& row : drained->rows)
-    next[{std::strtoull(std::get<std::string>(row[0]).c_str(), nullptr, 16), uint32_t(std::get<int64_t>(row[1]))}] =
-        uint64_t(std::get<int64_t>(row[2]));
+    next[{spool::token_of(row[0]), uint32_t(std::get<int64_t>(row[1]))}] = uint64_t(std::get<int64_t>(row[2]));
   for (const RingReader& ring : spool->rings) {
     const auto known = next.find({ring.process_token(), ring.ring_id()});
     if (known == next.end() || known->second < ring.end_seq()) return true;

@@ -1,29 +1,23 @@
 // Two passes over the rings. The first collects the start and end marks of operations (the workers' rings), the frees of
 // buffers and the communicators of each process; the second turns everything else into rows and joins them. Transactions
 // of about 64k rows; each carries the drain_state of the rings it covers, so a second import continues behind it.
-//
-// Ids of a folder of several processes: ring ids, and with them operations, are unique in the folder. Streams, buffers,
-// events and keys get the process's number into their upper 16 bits (0 for the first: its ids stay as they are), and
-// communicators are identified by who their members are (CommIdentity).
+// Ids that processes count for themselves become the job's (job_ids.h).
 #include "tracedb/import/spool/spool_import.h"
 
 #include <algorithm>
-#include <cinttypes>
-#include <cstdio>
 #include <map>
 #include <unordered_map>
 
+#include "tracedb/import/spool/job_ids.h"
 #include "tracedb/import/spool/spool_tables.h"
-#include "tracedb/model/comm_identity.h"
 #include "tracedb/spool/spool.h"
 
 namespace ringscope {
 namespace {
 
 constexpr int64_t kRowsPerTransaction = 64 * 1024;
+constexpr uint64_t kMarksInBlock = 1024;  // rings that wrapped for days name operations of any number, and few of them
 // A larger sequence number is a damaged record: every operation of a ring wrote a record, or lost one.
-constexpr int64_t kMostMembers = 1 << 20;  // of a communicator; more is damage
-constexpr uint64_t kMarksInBlock = 1024;   // rings that wrapped for days name operations of any number, and few of them
 constexpr uint64_t kMostOpsWithoutRing = uint64_t(1) << 20;  // of threads that got no ring
 
 struct Mark {
@@ -38,25 +32,22 @@ struct Free {
   bool joined = false;
 };
 
-std::string token_text(uint64_t token) {
-  char text[20];
-  std::snprintf(text, sizeof text, "%016" PRIx64, token);
-  return text;
-}
+using spool::JobIds;
+using spool::token_text;
 
 class SpoolImport {
  public:
   SpoolImport(const std::string& dir, Store& store, SpoolContents contents)
-      : dir_(dir), store_(store), contents_(std::move(contents)) {
+      : dir_(dir), store_(store), contents_(std::move(contents)), ids_(store) {
     for (const ProcessNames& p : contents_.processes) names_[p.token] = &p.names;
   }
 
   Result<SourceRow> run() {
     Status ok = read_drain_state();
-    if (ok) ok = number_processes();
-    if (ok) collect_marks();
     if (ok) ok = store_.begin();
-    if (ok) ok = identify_communicators();
+    if (ok) ok = ids_.begin(contents_.rings);
+    if (ok) collect_marks();
+    if (ok) ok = ids_.identify();
     for (const RingReader& ring : contents_.rings) {
       if (!ok) break;
       ok = read_ring(ring);
@@ -78,8 +69,8 @@ class SpoolImport {
     auto rows = store_.query("SELECT process, ring, next_seq FROM drain_state");
     if (!rows) return tl::unexpected(rows.error());
     for (const auto& row : rows->rows) {
-      const uint64_t token = std::strtoull(std::get<std::string>(row[0]).c_str(), nullptr, 16);
-      next_seq_[{token, uint32_t(std::get<int64_t>(row[1]))}] = uint64_t(std::get<int64_t>(row[2]));
+      const Key key{spool::token_of(row[0]), uint32_t(std::get<int64_t>(row[1]))};
+      next_seq_[key] = uint64_t(std::get<int64_t>(row[2]));
     }
     for (const RingReader& ring : contents_.rings) {
       const auto it = next_seq_.find(key_of(ring));
@@ -92,142 +83,8 @@ class SpoolImport {
     int32_t rank;
     uint64_t issue;
     uint16_t thread;
+    const JobIds::Process& ids;
   };
-  struct Communicator {  // as one process told it
-    CommRow row;
-    uint64_t creation = UINT64_MAX;              // the earliest of its ranks'
-    std::map<uint32_t, uint64_t> creation_of{};  // by group rank
-  };
-
-  // Known processes keep their numbers, new ones get the next.
-  Status number_processes() {
-    auto rows = store_.query("SELECT process, number FROM process");
-    if (!rows) return tl::unexpected(rows.error());
-    uint16_t next = 0;
-    for (const auto& row : rows->rows) {
-      const auto number = uint16_t(std::get<int64_t>(row[1]));
-      numbers_[std::strtoull(std::get<std::string>(row[0]).c_str(), nullptr, 16)] = number;
-      next = std::max<uint16_t>(next, uint16_t(number + 1));
-    }
-    for (const RingReader& ring : contents_.rings) {
-      const auto [it, fresh] = numbers_.try_emplace(ring.process_token(), next);
-      if (!fresh) continue;
-      ++next;
-      write_now("INSERT INTO process VALUES(?, ?)", {token_text(ring.process_token()), int64_t(it->second)});
-    }
-    return status_;
-  }
-
-  // Ids that processes count for themselves. 0 stays 0: it means none.
-  uint64_t in_job(const RingReader& ring, uint64_t local) {
-    return local == 0 ? 0 : local ^ uint64_t(numbers_[ring.process_token()]) << 48;
-  }
-  uint32_t stream_of(const RingReader& ring, uint16_t lane) {
-    return uint32_t(numbers_[ring.process_token()]) << 16 | lane;
-  }
-  uint32_t comm_of(const RingReader& ring, uint32_t local) {
-    const auto found = comms_.find({ring.process_token(), local});
-    return found == comms_.end() ? local : found->second;
-  }
-  // A thread that was bound to its rank again has several rings.
-  uint16_t thread_of(const RingReader& ring) {
-    auto& threads = threads_[ring.rank()];
-    const std::pair<uint64_t, int> self{ring.process_token(), ring.tid()};
-    const auto found = std::find(threads.begin(), threads.end(), self);
-    if (found != threads.end()) return uint16_t(found - threads.begin());
-    threads.push_back(self);
-    return uint16_t(threads.size() - 1);
-  }
-
-  void collect_communicator(const RingReader& ring, const Group& g) {
-    auto& known = communicators_[ring.process_token()];
-    const auto member = [](Communicator& comm, uint32_t group_rank, int rank) {
-      if (group_rank >= kMostMembers) return;  // damage
-      if (comm.row.ranks.size() <= group_rank) comm.row.ranks.resize(group_rank + 1, -1);
-      comm.row.ranks[group_rank] = rank;
-    };
-    if (g.kind == RecordKind::kCommRank) {
-      const auto r = g.as<CommRankRecord>();
-      return member(known[r.comm], r.group_rank, int(r.rank));
-    }
-    const auto r = g.as<CommRecord>();
-    Communicator& comm = known[r.comm];
-    comm.row.axis = Axis(r.axis);
-    comm.row.name = text(ring, r.name);
-    if (r.size > 0) member(comm, r.size - 1, comm.row.ranks.size() < r.size ? -1 : comm.row.ranks[r.size - 1]);
-    if (ring.rank() >= 0) member(comm, r.group_rank, ring.rank());
-    comm.creation = std::min(comm.creation, r.creation);
-    comm.creation_of[r.group_rank] = r.creation;
-  }
-
-  Status identify_communicators() {
-    CommIdentity identity;
-    if (auto ok = read_communicators(identity); !ok) return ok;
-    for (auto& [token, locals] : communicators_) {
-      std::vector<std::pair<uint64_t, uint32_t>> order;  // of creation
-      for (const auto& [local, comm] : locals) order.emplace_back(comm.creation, local);
-      std::sort(order.begin(), order.end());
-      for (const auto& [creation, local] : order) {
-        Communicator& comm = locals[local];
-        comm.row.comm = local;
-        const auto before = comms_.find({token, local});
-        if (before != comms_.end()) comm.row.comm = before->second;
-        else comm.row.comm = identity.identify(numbers_[token], comm.row);
-        comms_[{token, local}] = comm.row.comm;
-        write_communicator(token, local, comm);
-      }
-    }
-    return status_;
-  }
-
-  // What earlier imports found.
-  Status read_communicators(CommIdentity& identity) {
-    std::map<int64_t, CommRow> rows;
-    auto comms = store_.query("SELECT comm, name, size FROM comm");
-    if (!comms) return tl::unexpected(comms.error());
-    for (const auto& row : comms->rows) {
-      CommRow& comm = rows[std::get<int64_t>(row[0])];
-      comm.comm = uint32_t(std::get<int64_t>(row[0]));
-      comm.name = std::get<std::string>(row[1]);
-      comm.ranks.assign(size_t(std::clamp<int64_t>(std::get<int64_t>(row[2]), 0, kMostMembers)), -1);
-    }
-    auto members = store_.query("SELECT comm, group_rank, rank FROM comm_rank");
-    if (!members) return tl::unexpected(members.error());
-    for (const auto& row : members->rows) {
-      std::vector<int32_t>& ranks = rows[std::get<int64_t>(row[0])].ranks;
-      const auto at = std::get<int64_t>(row[1]);
-      if (at >= 0 && at < int64_t(ranks.size())) ranks[size_t(at)] = int32_t(std::get<int64_t>(row[2]));
-    }
-    for (const auto& [id, comm] : rows) identity.known(comm);
-    auto claims = store_.query("SELECT process, local, comm FROM comm_of");
-    if (!claims) return tl::unexpected(claims.error());
-    for (const auto& row : claims->rows) {
-      const uint64_t token = std::strtoull(std::get<std::string>(row[0]).c_str(), nullptr, 16);
-      comms_[{token, uint32_t(std::get<int64_t>(row[1]))}] = uint32_t(std::get<int64_t>(row[2]));
-      identity.claimed(numbers_[token], uint32_t(std::get<int64_t>(row[2])));
-    }
-    return {};
-  }
-
-  void write_communicator(uint64_t token, uint32_t local, const Communicator& comm) {
-    const int64_t id = comm.row.comm;
-    const int64_t creation = comm.creation == UINT64_MAX ? 0 : int64_t(comm.creation);
-    write_now("INSERT OR IGNORE INTO comm_of VALUES(?, ?, ?)", {token_text(token), int64_t(local), id});
-    write_now(
-        "INSERT INTO comm VALUES(?, ?, ?, ?, ?) ON CONFLICT(comm) DO UPDATE SET creation = "
-        "min(creation, excluded.creation)",
-        {id, creation, int64_t(comm.row.axis), comm.row.name, int64_t(comm.row.ranks.size())});
-    for (size_t at = 0; at < comm.row.ranks.size(); ++at) {
-      if (comm.row.ranks[at] < 0) continue;
-      const auto created = comm.creation_of.find(uint32_t(at));
-      write_now(
-          "INSERT INTO comm_rank VALUES(?, ?, ?, ?) ON CONFLICT(comm, group_rank) DO UPDATE SET creation = "
-          "coalesce(excluded.creation, creation)",
-          {id, int64_t(at), int64_t(comm.row.ranks[at]),
-           created == comm.creation_of.end() ? Cell() : Cell(int64_t(created->second))});
-    }
-  }
-
   Mark* mark_of(uint64_t op, bool create) {
     const uint64_t at = op & ((uint64_t(1) << 40) - 1);
     const auto most = most_ops_.find(uint32_t(op >> 40));
@@ -244,11 +101,16 @@ class SpoolImport {
       most_ops_[ring.ring_id()] = loss.recovered + loss.lost + loss.torn + 1;
     }
     for (const RingReader& ring : contents_.rings) {
+      const JobIds::Process& ids = ids_.of(ring);
       ring.for_each(1, [&](const Group& g) {
         if (g.kind == RecordKind::kBufferFree)
-          frees_[in_job(ring, g.as<BufferFreeRecord>().buffer)] = {
-              ring.to_ns(g.ticks), g.lane == kEveryStream ? kAnyStream : stream_of(ring, g.lane)};
-        if (g.kind == RecordKind::kComm || g.kind == RecordKind::kCommRank) collect_communicator(ring, g);
+          frees_[ids.id(g.as<BufferFreeRecord>().buffer)] = {ring.to_ns(g.ticks),
+                                                             g.lane == kEveryStream ? kAnyStream : ids.stream(g.lane)};
+        if (g.kind == RecordKind::kCommRank) ids_.collect(ring, g.as<CommRankRecord>());
+        if (g.kind == RecordKind::kComm) {
+          const auto r = g.as<CommRecord>();
+          ids_.collect(ring, r, text(ring, r.name));
+        }
         if (g.kind != RecordKind::kOpStart && g.kind != RecordKind::kOpEnd) return;
         Mark* mark = mark_of(g.payload[0], true);
         if (!mark) return;
@@ -289,14 +151,15 @@ class SpoolImport {
   }
 
   Status read_ring(const RingReader& ring) {
-    const uint16_t thread = thread_of(ring);
+    const uint16_t thread = ids_.thread_of(ring);
+    const JobIds::Process& ids = ids_.of(ring);
     uint64_t issue = 0;
     const auto drained = next_seq_.find(key_of(ring));
     const uint64_t from = drained == next_seq_.end() ? 1 : drained->second;
     ring.for_each(from, [&](const Group& g) {
       if (!status_) return;
       issue = std::max(issue + 1, g.ticks);
-      read_group(ring, g, {ring.rank(), issue, thread});
+      read_group(ring, g, {ring.rank(), issue, thread, ids});
       if (++pending_ >= kRowsPerTransaction) {
         status_ = write_tables(ring, g.seq + (g.n_words > kPayloadWords ? 2 : 1));
         if (status_) status_ = store_.commit();
@@ -338,19 +201,19 @@ class SpoolImport {
       case RecordKind::kOpEnd:
       case RecordKind::kBufferFree: break;  // joined through the marks
       case RecordKind::kOpEnqueue: read_enqueue(ring, g, at); break;
-      case RecordKind::kColl: read_coll(ring, g.as<CollRecord>(), at); break;
-      case RecordKind::kP2p: read_p2p(ring, g.as<P2pRecord>(), at); break;
-      case RecordKind::kAccess: read_access(ring, g.as<AccessRecord>(), at); break;
+      case RecordKind::kColl: read_coll(g.as<CollRecord>(), at); break;
+      case RecordKind::kP2p: read_p2p(g.as<P2pRecord>(), at); break;
+      case RecordKind::kAccess: read_access(g.as<AccessRecord>(), at); break;
       case RecordKind::kSync: read_sync(ring, g, at); break;
       case RecordKind::kBufferAlloc: read_alloc(ring, g, at); break;
-      case RecordKind::kRingPlan: read_plan(ring, g.as<RingPlanRecord>(), at); break;
+      case RecordKind::kRingPlan: read_plan(g.as<RingPlanRecord>(), at); break;
       case RecordKind::kSoftmaxRow: read_softmax(g.as<SoftmaxRowRecord>(), at); break;
       case RecordKind::kSoftmaxStat: read_softmax_stat(g.as<SoftmaxStatRecord>(), at); break;
       case RecordKind::kTensorStat: read_tensor_stat(ring, g.as<TensorStatRecord>(), at); break;
       case RecordKind::kPositionRun: read_positions(g.as<PositionRunRecord>(), at); break;
       case RecordKind::kMemorySample: read_memory(ring, g, at); break;
       case RecordKind::kTrainStep: read_train_step(g.as<TrainStepRecord>(), at); break;
-      default: read_fact(ring, g); break;
+      default: read_fact(ring, g, at); break;
     }
   }
 
@@ -361,7 +224,7 @@ class SpoolImport {
     row.kind = OpKind(r.kind);
     row.group = r.group;
     row.thread = at.thread;
-    row.stream = stream_of(ring, g.lane);
+    row.stream = at.ids.stream(g.lane);
     row.name = name(ring, r.name);
     row.enqueue_ns = ring.to_ns(g.ticks);
     if (Mark* mark = mark_of(r.op, false)) {
@@ -373,10 +236,10 @@ class SpoolImport {
     }
   }
 
-  void read_coll(const RingReader& ring, const CollRecord& r, const Place& at) {
+  void read_coll(const CollRecord& r, const Place& at) {
     CollRow& row = add(tables_.colls, at);
     row.op_id = r.op;
-    row.comm = comm_of(ring, r.comm);
+    row.comm = at.ids.comm(r.comm);
     row.func = CollFunc(r.func);
     row.dtype = DType(r.dtype);
     row.redop = RedOp(r.redop);
@@ -385,10 +248,10 @@ class SpoolImport {
     row.count = r.count;
   }
 
-  void read_p2p(const RingReader& ring, const P2pRecord& r, const Place& at) {
+  void read_p2p(const P2pRecord& r, const Place& at) {
     P2pRow& row = add(tables_.p2ps, at);
     row.op_id = r.op;
-    row.comm = comm_of(ring, r.comm);
+    row.comm = at.ids.comm(r.comm);
     row.peer = r.peer;
     row.direction = Direction(r.direction);
     row.dtype = DType(r.dtype);
@@ -397,10 +260,10 @@ class SpoolImport {
     row.count = r.count;
   }
 
-  void read_access(const RingReader& ring, const AccessRecord& r, const Place& at) {
+  void read_access(const AccessRecord& r, const Place& at) {
     AccessRow& row = add(tables_.accesses, at);
     row.op_id = r.op;
-    row.buffer = in_job(ring, r.buffer);
+    row.buffer = at.ids.id(r.buffer);
     row.begin = r.begin;
     row.end = r.end;
     row.mode = AccessMode(r.mode);
@@ -410,10 +273,10 @@ class SpoolImport {
     const auto r = g.as<SyncRecord>();
     SyncRow& row = add(tables_.syncs, at, r.where);
     row.thread = at.thread;
-    row.stream = stream_of(ring, g.lane);
+    row.stream = at.ids.stream(g.lane);
     row.kind = SyncKind(r.kind);
-    row.event = in_job(ring, r.event);
-    row.key = in_job(ring, r.key);
+    row.event = at.ids.id(r.event);
+    row.key = at.ids.id(r.key);
     row.name = name(ring, r.name);
     row.time_ns = ring.to_ns(g.ticks);
   }
@@ -421,7 +284,7 @@ class SpoolImport {
   void read_alloc(const RingReader& ring, const Group& g, const Place& at) {
     const auto r = g.as<BufferAllocRecord>();
     BufferRow& row = add(tables_.buffers, at, r.where);
-    row.buffer = in_job(ring, r.buffer);
+    row.buffer = at.ids.id(r.buffer);
     row.base = r.base;
     row.bytes = r.bytes;
     row.category = MemCategory(r.category);
@@ -434,9 +297,9 @@ class SpoolImport {
     free->second.joined = true;
   }
 
-  void read_plan(const RingReader& ring, const RingPlanRecord& r, const Place& at) {
+  void read_plan(const RingPlanRecord& r, const Place& at) {
     RingPlanRow& row = add(tables_.ring_plans, at, r.where);
-    row.comm = comm_of(ring, r.comm);
+    row.comm = at.ids.comm(r.comm);
     row.expected_steps = r.expected_steps;
     row.run_steps = r.run_steps;
   }
@@ -514,11 +377,10 @@ class SpoolImport {
   }
 
   // Records of which there are few: straight into the store.
-  void read_fact(const RingReader& ring, const Group& g) {
+  void read_fact(const RingReader& ring, const Group& g, const Place& at) {
     switch (g.kind) {
       case RecordKind::kStream:
-        tables_.streams.push_back(
-            {stream_of(ring, g.lane), int32_t(ring.rank()), text(ring, g.as<StreamRecord>().name)});
+        tables_.streams.push_back({at.ids.stream(g.lane), int32_t(ring.rank()), text(ring, g.as<StreamRecord>().name)});
         break;
       case RecordKind::kComm:
       case RecordKind::kCommRank: break;  // collected in the first pass
@@ -704,6 +566,7 @@ class SpoolImport {
   std::string dir_;
   Store& store_;
   SpoolContents contents_;
+  JobIds ids_;
   Status status_;
   SourceRow source_;
   spool::Tables tables_;
@@ -714,11 +577,7 @@ class SpoolImport {
   std::unordered_map<uint64_t, std::vector<Mark>> marks_;  // of operations block * kMarksInBlock and on
   std::unordered_map<uint64_t, const std::unordered_map<uint32_t, std::string>*> names_;
   std::map<std::pair<uint64_t, uint64_t>, uint32_t> name_ids_;
-  std::map<uint64_t, uint16_t> numbers_;                          // of processes, by token
-  std::map<int, std::vector<std::pair<uint64_t, int>>> threads_;  // of a rank: (process, tid) in order of appearance
-  std::map<uint64_t, std::map<uint32_t, Communicator>> communicators_;  // by process and its own number
-  std::map<std::pair<uint64_t, uint32_t>, uint32_t> comms_;             // the same -> the job's id
-  std::unordered_map<uint64_t, Free> frees_;                            // by buffer
+  std::unordered_map<uint64_t, Free> frees_;  // by buffer
   std::map<uint64_t, Probe> probes_;
   int64_t names_missing_ = 0, unsaved_ = 0, unknown_kinds_ = 0, marks_without_op_ = 0, lost_ = 0, torn_ = 0,
           unringed_ = 0, unclean_rings_ = 0, monotonic_rings_ = 0, names_lost_ = 0, torn_names_ = 0;
