@@ -2,6 +2,7 @@
 // shards, and the groups that split a sequence, whatever their labels say.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -12,7 +13,7 @@ namespace ringscope {
 
 struct DealtRun {
   uint32_t sample = 0, start = 0, count = 0;  // rows [start, start + count) of the global sequence
-  bool operator==(const DealtRun&) const = default;
+  auto operator<=>(const DealtRun&) const = default;
 };
 
 using DealtRows = std::map<int, std::vector<DealtRun>>;  // by rank, in storage order; without ranks that recorded none

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <tuple>
 
-#include "tools/analyze/dealt_rows.h"
 #include "tracedb/base/check.h"
 #include "tracedb/base/rank_range.h"
 
@@ -26,7 +25,7 @@ void Numbered::put(uint64_t n, uint32_t row) {
   rows[size_t(n - first)] = row;
 }
 
-TraceIndex::TraceIndex(const TraceView& v) : view(v) {
+TraceIndex::TraceIndex(const TraceView& v) : view(v), dealt(dealt_rows(v)) {
   const auto outcome = view.meta.find(meta_key::kOutcome);
   ended = outcome != view.meta.end();
   stalled = ended && outcome->second == "stalled";
@@ -74,7 +73,7 @@ void TraceIndex::index_ops() {
 }
 
 void TraceIndex::index_comms() {
-  const Axis sequence = sequence_axis(view, dealt_rows(view));
+  const Axis sequence = sequence_axis(view, dealt);
   for (size_t i = 0; i < view.comms.size(); ++i) {
     const CommRow& comm = view.comms[i];
     comm_row_[comm.comm] = i;
@@ -124,8 +123,7 @@ bool TraceIndex::lossless(int rank, int64_t from_ns, int64_t to_ns) const {
     if (found == losses_.end()) continue;
     for (size_t i : found->second) {
       const LostRow& row = view.lost[i];
-      if ((!row.to_ns || !from_ns || row.to_ns >= from_ns) && (!row.from_ns || !to_ns || row.from_ns <= to_ns))
-        return false;
+      if (row.touches(from_ns, to_ns)) return false;
     }
     if (rank < 0) break;
   }

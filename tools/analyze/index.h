@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tools/analyze/dealt_rows.h"
 #include "tracedb/model/finding.h"
 #include "tracedb/model/trace_view.h"
 
@@ -42,6 +43,7 @@ class TraceIndex {
   TraceIndex(const TraceIndex&) = delete;
 
   const TraceView& view;
+  const DealtRows dealt;
   bool stalled = false;          // somebody declared a stall: the run itself, or its launcher
   bool ended = false;            // the run says how it ended, in whatever way
   std::vector<CommCalls> comms;  // as view.comms

@@ -219,6 +219,10 @@ struct LostRow {
   std::string ring;
   uint64_t records = 0, torn = 0;
   int64_t from_ns = 0, to_ns = 0;  // 0 = open: since the beginning, until the end
+  // Does it reach into [from, to]? 0 = open on that side.
+  bool touches(int64_t from, int64_t to) const {
+    return (!to_ns || !from || to_ns >= from) && (!from_ns || !to || from_ns <= to);
+  }
 };
 
 struct ImportStat {
@@ -296,9 +300,7 @@ struct TraceView {
   // Nothing of this rank is missing between two times; 0 = open on that side.
   bool lossless(int32_t rank, int64_t from_ns, int64_t to_ns) const {
     for (const LostRow& row : lost)
-      if ((row.rank == rank || row.rank < 0) && (row.records || row.torn) &&
-          (!row.to_ns || !from_ns || row.to_ns >= from_ns) && (!row.from_ns || !to_ns || row.from_ns <= to_ns))
-        return false;
+      if ((row.rank == rank || row.rank < 0) && (row.records || row.torn) && row.touches(from_ns, to_ns)) return false;
     return true;
   }
 };

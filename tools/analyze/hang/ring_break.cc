@@ -20,12 +20,8 @@ std::string hop_text(const TraceIndex& index, const RingFault& fault, int rank) 
 }  // namespace
 
 Finding ring_break_finding(const TraceIndex& index, const RingFault& fault) {
-  Finding f = make_finding("hang.ring_break");
-  f.ranks = fault.ranks;
-  f.group = group_ref(*fault.comm);
-  f.where = fault.where;
+  Finding f = ring_finding("hang.ring_break", fault);
   f.op = fault.direction == Direction::kSend ? "send" : "recv";
-  f.confidence = confidence(fault.first.support);
   const uint32_t hop = fault.more ? fault.first.actual : fault.first.expected;
   f.first_ns = index.view.ops[hop].enqueue_ns;
   const int rank = fault.first.ranks[0];

@@ -5,7 +5,6 @@
 // that divides by its own count where counts differ averages means instead (loss.per_rank_mean). Another convention
 // for the divisor that comes to the token mean contradicts nothing. Copies of a shard must have the same sums.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -13,7 +12,6 @@
 #include <tuple>
 
 #include "tools/analyze/confidence.h"
-#include "tools/analyze/dealt_rows.h"
 #include "tools/analyze/numeric/numeric.h"
 
 namespace ringscope {
@@ -50,34 +48,36 @@ class Losses {
   // A number for what each rank holds of the batch: ranks that the loader gave the same rows are copies. Where that is
   // not recorded, the coordinates tell; without those, or if two ranks have the same, nothing does.
   std::map<int, int> shards_of_ranks() const {
-    const auto& view = index_.view;
-    std::map<int, int> shard;
-    const DealtRows dealt = dealt_rows(view);
-    std::map<std::vector<std::array<uint32_t, 3>>, int> contents;
-    for (const auto& [rank, runs] : dealt) {
-      std::vector<std::array<uint32_t, 3>> rows;
-      for (const DealtRun& run : runs) rows.push_back({run.sample, run.start, run.count});
-      shard[rank] = contents.try_emplace(std::move(rows), int(contents.size())).first->second;
+    std::map<int, int> shards = shards_by_rows();
+    return shards.empty() ? shards_by_place() : shards;
+  }
+
+  std::map<int, int> shards_by_rows() const {
+    std::map<int, int> shards;
+    std::map<int, uint64_t> tokens;
+    std::map<std::vector<DealtRun>, int> contents;
+    for (const auto& [rank, runs] : index_.dealt) {
+      shards[rank] = contents.try_emplace(runs, int(contents.size())).first->second;
+      for (const DealtRun& run : runs) tokens[rank] += run.count;
     }
+    for (const RankRow& rank : index_.view.ranks)
+      if (!shards.contains(rank.rank)) return {};
     // Who counted more tokens than it holds rows holds more than was recorded.
-    for (const TrainStepRow& row : rows_) {
-      const auto held = dealt.find(row.rank);
-      uint64_t tokens = 0;
-      if (held == dealt.end()) continue;
-      for (const DealtRun& run : held->second) tokens += run.count;
-      if (row.valid_tokens > tokens) shard.clear();
-    }
-    const auto holds = [&](const RankRow& rank) { return shard.contains(rank.rank); };
-    if (!shard.empty() && std::all_of(view.ranks.begin(), view.ranks.end(), holds)) return shard;
-    shard.clear();
+    for (const TrainStepRow& row : rows_)
+      if (const auto held = tokens.find(row.rank); held != tokens.end() && row.valid_tokens > held->second) return {};
+    return shards;
+  }
+
+  std::map<int, int> shards_by_place() const {
+    const auto& ranks = index_.view.ranks;
+    std::map<int, int> shards;
     std::map<std::pair<int, int>, int> places;  // (dp, cp)
     std::set<std::tuple<int, int, int, int>> all;
-    for (const RankRow& rank : view.ranks) {
-      shard[rank.rank] = places.try_emplace({rank.dp, rank.cp}, int(places.size())).first->second;
+    for (const RankRow& rank : ranks) {
+      shards[rank.rank] = places.try_emplace({rank.dp, rank.cp}, int(places.size())).first->second;
       all.insert({rank.tp, rank.cp, rank.dp, rank.pp});
     }
-    if (all.size() != view.ranks.size()) shard.clear();
-    return shard;
+    return all.size() == ranks.size() ? shards : std::map<int, int>();
   }
 
   // Steps in which every rank of the job has a row. Where ranks or what they hold is unknown, there is none.
@@ -143,6 +143,16 @@ class Losses {
                        [&](size_t row) { return rows_[row].valid_tokens == rows_[step.shards[0]].valid_tokens; });
   }
 
+  // Completes a finding that was made from its first step with all who showed it, in so many steps.
+  static std::optional<Finding> accuse(std::optional<Finding> found, std::vector<int> accused, size_t steps) {
+    if (!found) return found;
+    sort_unique(accused);
+    found->ranks = accused;
+    found->sentence = ranks_text(accused) + found->sentence;
+    found->confidence = confidence({.agree = double(accused.size()), .observations = double(steps)});
+    return found;
+  }
+
   std::optional<Finding> per_rank_mean(const std::vector<Step>& steps) const {
     std::optional<Finding> found;
     std::vector<int> accused;
@@ -155,12 +165,7 @@ class Losses {
       for (size_t row : own) accused.push_back(rows_[row].rank);
       if (!found) found = per_rank_mean_finding(step, own);
     }
-    if (!found) return found;
-    sort_unique(accused);
-    found->ranks = accused;
-    found->sentence = ranks_text(accused) + found->sentence;
-    found->confidence = confidence({.agree = double(accused.size()), .observations = double(count)});
-    return found;
+    return accuse(std::move(found), std::move(accused), count);
   }
 
   Finding per_rank_mean_finding(const Step& step, const std::vector<size_t>& own) const {
@@ -232,12 +237,7 @@ class Losses {
       for (size_t row : wrong) accused.push_back(rows_[row].rank);
       if (!found) found = unexplained_finding(step, rows_[wrong[0]]);
     }
-    if (!found) return found;
-    sort_unique(accused);
-    found->ranks = accused;
-    found->sentence = ranks_text(accused) + found->sentence;
-    found->confidence = confidence({.agree = double(accused.size()), .observations = double(count)});
-    return found;
+    return accuse(std::move(found), std::move(accused), count);
   }
 
   template <class Test>

@@ -26,6 +26,7 @@ std::vector<RingFault> find_ring_faults(const TraceIndex&);  // ring_fault.cc; t
 // Is the group driven as a ring by some host thread?
 bool is_ring(const TraceIndex&, const CommRow&);
 
+Finding ring_finding(std::string_view id, const RingFault&);           // what all findings of a ring say alike
 std::string hops_text(const RingFault&);                               // "rank 0 sent 3, rank 1 sent 2"
 Finding step_count_finding(const TraceIndex&, const RingFault&);       // step_count.cc
 Finding wrong_neighbour_finding(const TraceIndex&, const RingFault&);  // wrong_neighbour.cc

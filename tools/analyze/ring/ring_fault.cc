@@ -310,6 +310,15 @@ std::vector<RingFault> find_ring_faults(const TraceIndex& index) {
 
 bool is_ring(const TraceIndex& index, const CommRow& comm) { return !rings_of(index, comm).empty(); }
 
+Finding ring_finding(std::string_view id, const RingFault& fault) {
+  Finding f = make_finding(id);
+  f.ranks = fault.ranks;
+  f.group = group_ref(*fault.comm);
+  f.where = fault.where;
+  f.confidence = confidence(fault.first.support);
+  return f;
+}
+
 std::string hops_text(const RingFault& fault) {
   std::string text;
   for (const auto& [rank, hops] : fault.hops)

@@ -5,11 +5,7 @@
 namespace ringscope {
 
 Finding step_count_finding(const TraceIndex& index, const RingFault& fault) {
-  Finding f = make_finding("ring.step_count");
-  f.ranks = fault.ranks;
-  f.group = group_ref(*fault.comm);
-  f.where = fault.where;
-  f.confidence = confidence(fault.first.support);
+  Finding f = ring_finding("ring.step_count", fault);
   const uint32_t hop = fault.more ? fault.first.actual : fault.first.expected;
   f.first_ns = index.view.ops[hop].enqueue_ns;
   const std::string place = place_text(fault.where);

@@ -15,11 +15,7 @@ std::string towards(const TraceIndex& index, uint32_t op_row) {
 }  // namespace
 
 Finding wrong_neighbour_finding(const TraceIndex& index, const RingFault& fault) {
-  Finding f = make_finding("ring.wrong_neighbour");
-  f.ranks = fault.ranks;
-  f.group = group_ref(*fault.comm);
-  f.where = fault.where;
-  f.confidence = confidence(fault.first.support);
+  Finding f = ring_finding("ring.wrong_neighbour", fault);
   const OpRow& actual = index.view.ops[fault.first.actual];
   f.op = op_name(index, fault.first.actual);
   f.seq = seq_of(index, actual);
