@@ -10,10 +10,13 @@
 #include <string>
 
 #include "probes/recorder/emit.h"
+#include "tests/bench/must.h"
 #include "tracedb/import/spool/spool_import.h"
 #include "tracedb/store/store.h"
 
 using namespace ringscope;
+using bench::die;
+using bench::must;
 
 namespace {
 
@@ -32,19 +35,6 @@ class Rows : public RowSource {
  private:
   int64_t from_, count_;
 };
-
-void die(const std::string& why) {
-  std::fprintf(stderr, "%s\n", why.c_str());
-  std::exit(1);
-}
-template <class T>
-T must(Result<T> result) {
-  if (!result) die(result.error().message);
-  return std::move(*result);
-}
-void must(Status status) {
-  if (!status) die(status.error().message);
-}
 
 Store fresh(const std::string& path) {
   Store store = must(Store::create(path));

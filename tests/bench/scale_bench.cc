@@ -12,11 +12,14 @@
 #include <fstream>
 #include <string>
 
+#include "tests/bench/must.h"
 #include "tools/analyze/analyze.h"
 #include "tracedb/store/rows.h"
 #include "tracedb/store/store.h"
 
 using namespace ringscope;
+using bench::die;
+using bench::must;
 
 namespace {
 
@@ -25,19 +28,6 @@ double seconds() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
-}
-
-void die(const std::string& why) {
-  std::fprintf(stderr, "%s\n", why.c_str());
-  std::exit(1);
-}
-template <class T>
-T must(Result<T> result) {
-  if (!result) die(result.error().message);
-  return std::move(*result);
-}
-void must(Status status) {
-  if (!status) die(status.error().message);
 }
 
 // VmRSS or VmHWM (its peak) of this process, in bytes.

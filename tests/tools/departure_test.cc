@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/train_program.h"
+#include "tests/support/verdict.h"
 #include "tools/analyze/analyze.h"
 #include "tools/analyze/hang/components.h"
 #include "tools/analyze/hang/history.h"
@@ -17,14 +18,8 @@ using testing::kCompute;
 using testing::kCp;
 using testing::kDp;
 using testing::keep_ops;
+using testing::roots;
 using testing::TraceBuilder;
-
-std::vector<Finding> roots(const Report& report) {
-  std::vector<Finding> found;
-  for (const Finding& f : report.findings)
-    if (f.root) found.push_back(f);
-  return found;
-}
 
 std::string said(const Report& report) {
   std::string text;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/train_program.h"
+#include "tests/support/verdict.h"
 #include "tools/analyze/analyze.h"
 
 namespace ringscope {
@@ -9,14 +10,8 @@ namespace {
 
 using testing::build;
 using testing::Job;
+using testing::roots;
 using testing::TraceBuilder;
-
-std::vector<Finding> roots(const Report& report) {
-  std::vector<Finding> found;
-  for (const Finding& f : report.findings)
-    if (f.root) found.push_back(f);
-  return found;
-}
 
 std::string ids(const Report& report) {
   std::string text;
