@@ -10,6 +10,7 @@
 
 #include "runtime/comm/communicator.h"
 #include "runtime/fault/fault.h"
+#include "runtime/fault/mutation.h"
 #include "runtime/layout/layout.h"
 #include "tracedb/base/result.h"
 #include "tracedb/model/enums.h"
@@ -70,6 +71,7 @@ struct JobConfig {
   bool turns = false;
   uint64_t turns_seed = 0;
   FaultPlan fault;
+  std::vector<Mutation> mutations;  // --mutate, in the order written
 
   // Bit i = key i of the table of keys (config_flags' order) was written by somebody: values that follow from
   // others (sizes, K/V heads, ffn, GPT-2's ties and biases) move only while nobody wrote them.
