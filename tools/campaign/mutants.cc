@@ -181,22 +181,38 @@ void widen_to_scope(Random& random, SiteFilter& filter, const Where& where) {
   }
 }
 
+// A name may be a call's and an event's: then the kind is written too.
+void name_kind(SiteFilter& filter, MutationOp op, const Site& site, const SiteTable& sites) {
+  const std::vector<SiteKind>& kinds = row_of(op).acts_on;
+  for (const auto& of_rank : sites)
+    for (const Site& other : of_rank)
+      if (other.kind != site.kind && std::string_view(other.name) == site.name &&
+          std::find(kinds.begin(), kinds.end(), other.kind) != kinds.end()) {
+        filter.kind = site.kind;
+        return;
+      }
+}
+
 // Which of the rank's matches the site is, when there are several.
-void count_off(SiteFilter& filter, const Site& site, const SiteTable& sites) {
+void count_off(SiteFilter& filter, MutationOp op, const Site& site, const SiteTable& sites) {
+  const std::vector<SiteKind>& kinds = row_of(op).acts_on;
   int matches = 0, own = 0;
   for (const Site& other : sites[size_t(site.rank)]) {
-    if (!filter.matches(other)) continue;
+    if (std::find(kinds.begin(), kinds.end(), other.kind) == kinds.end() || !filter.matches(other)) continue;
     if (other.index == site.index) own = matches;
     ++matches;
   }
   if (matches > 1) filter.n = own;
 }
 
-SiteFilter narrow(Random& random, Reach reach, const Site& site, const SiteTable& sites) {
+SiteFilter narrow(Random& random, MutationOp op, Reach reach, const Site& site, const SiteTable& sites) {
   const int world = int(sites.size());
   SiteFilter filter;
   filter.name = site.name;
-  if (reach != Reach::kScope) at_place(filter, site.where);
+  if (reach != Reach::kScope) {
+    at_place(filter, site.where);
+    name_kind(filter, op, site, sites);
+  }
   filter.step_from = site.where.step;
   const bool onward = reach == Reach::kRankOnward || reach == Reach::kEverywhere;
   filter.step_to = onward ? -1 : site.where.step;
@@ -207,7 +223,7 @@ SiteFilter narrow(Random& random, Reach reach, const Site& site, const SiteTable
                                     : std::vector<std::pair<int, int>>{{site.rank, site.rank}};
     widen_to_scope(random, filter, site.where);
   } else if (!onward) {
-    count_off(filter, site, sites);
+    count_off(filter, op, site, sites);
   }
   return filter;
 }
@@ -227,7 +243,7 @@ std::optional<Mutation> draw_mutation(Random& random, MutationOp op, const JobCo
   Mutation mutation;
   mutation.op = op;
   mutation.value = *value;
-  mutation.site = narrow(random, draw_reach(random, op, *site), *site, sites);
+  mutation.site = narrow(random, op, draw_reach(random, op, *site), *site, sites);
   return mutation;
 }
 
