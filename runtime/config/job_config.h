@@ -104,12 +104,13 @@ bool any_size_named(const JobConfig& config);
 struct FlagRow {
   std::string_view name, short_form, value, help;  // short_form: "tp" (written --tp); value: "N", "" = switch
   std::string_view group;                          // heading in help: "Layout", "Model", ...
+  bool repeatable = false;
 };
 std::span<const FlagRow> config_flags();
 
 // The whole config as JSON text (stable key order).
 std::string to_json(const JobConfig& config);
-// What of it a trace may hold: everything but the planted fault. A trace holds observations, never the answer.
+// What of it a trace may hold: everything but what was planted. A trace holds observations, never the answer.
 std::string to_trace_json(const JobConfig& config);
 
 // Every rule that must hold before a run: divisibility of heads, K/V heads, hidden size, ffn, batch; PP = 1;

@@ -88,6 +88,7 @@ class Device {
 
   // A stream with a worker task ("rank3.cp"). name is a literal.
   Stream& create_stream(const char* name);
+  Stream* find_stream(std::string_view name);  // null = there is none
 
   // Contents are undefined: filled with 0xFF bytes, a NaN, so that a missing write shows.
   Tensor allocate(DType, std::initializer_list<int64_t> shape, MemCategory, const char* name);

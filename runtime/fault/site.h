@@ -25,6 +25,7 @@ struct Site {
   const char* name = "";    // a literal: of the call, kernel, event or uploaded tensor; of a creation "comm_init"
   const char* stream = "";  // "compute", "cp", "dp"; "" of uploads and creations
   Where where;
+  bool after_host_wait = false;  // the host waited for a stream between the site before and this one
 
   // calls and creations
   Axis axis = Axis::kUnknown;          // of the communicator

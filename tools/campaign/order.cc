@@ -94,11 +94,13 @@ std::map<uint64_t, std::vector<Touch>> touches_of(const Timeline& timeline) {
   return by_buffer;
 }
 
-// The record of the same event name before the one of this key; 0 = none.
-uint64_t record_before(const std::vector<Item>& items, std::string_view name, uint64_t key) {
+// The record of the same event name before the one of this key, of those that were made; 0 = none.
+uint64_t record_before(const std::vector<Item>& items, const std::vector<char>& gone, std::string_view name,
+                       uint64_t key) {
   uint64_t before = 0;
-  for (const Item& item : items) {
-    if (item.kind != Item::Kind::kRecord || item.name != name) continue;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Item& item = items[i];
+    if (item.kind != Item::Kind::kRecord || item.name != name || (gone[i] && item.key != key)) continue;
     if (item.key == key) return before;
     before = item.key;
   }
@@ -163,11 +165,10 @@ Timeline with_edges_changed(const Timeline& timeline, const Mutation& mutation, 
         break;
       case MutationOp::kStale:
         if (record) {
-          // Sites come in order: the record before may have been kept back itself, then its waits show to where.
-          rebind_waits(out.items, item.key, record_before(timeline.items, item.name, item.key));
+          rebind_waits(out.items, item.key, record_before(timeline.items, gone, item.name, item.key));
           gone[at] = 1;
         } else {
-          item.key = record_before(timeline.items, item.name, item.key);
+          item.key = record_before(timeline.items, gone, item.name, item.key);
         }
         break;
       case MutationOp::kStream:

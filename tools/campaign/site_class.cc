@@ -51,7 +51,9 @@ constexpr Entry kUploads[] = {{"batch.position", SiteClass::kPosition},
                               {"batch.labels", SiteClass::kLabel},
                               {"batch.row", SiteClass::kMask},
                               {"batch.document", SiteClass::kMask},
-                              {"loss.count", SiteClass::kCount}};
+                              {"batch.tokens", SiteClass::kInput},
+                              {"batch.sample", SiteClass::kInput},
+                              {"batch.sample_ids", SiteClass::kInput}};
 
 template <size_t N>
 SiteClass find(const Entry (&table)[N], std::string_view name, SiteClass otherwise) {
@@ -70,7 +72,7 @@ SiteClass class_of(const Site& site, const JobConfig& config) {
       if (site.func == CollFunc::kSend || site.func == CollFunc::kRecv) return SiteClass::kTransfer;
       return find(kCalls, site.name, SiteClass::kCollective);
     case SiteKind::kKernel: {
-      const SiteClass c = find(kKernels, site.name, SiteClass::kKernel);
+      const SiteClass c = find(kKernels, site.name, find(kUploads, site.name, SiteClass::kKernel));
       // Rows of attention within one rank are not sampled.
       return c == SiteClass::kPart && config.cp == 1 ? SiteClass::kKernel : c;
     }

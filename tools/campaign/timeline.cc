@@ -23,7 +23,7 @@ bool same_kind(const Item& item, const Site& site) {
   switch (item.kind) {
     case Item::Kind::kRecord: return site.kind == SiteKind::kRecord;
     case Item::Kind::kWait: return site.kind == SiteKind::kWait;
-    default: return site.kind == SiteKind::kCall || site.kind == SiteKind::kKernel || site.kind == SiteKind::kUpload;
+    default: return site.kind == SiteKind::kCall || site.kind == SiteKind::kKernel;
   }
 }
 
@@ -52,7 +52,7 @@ Result<Timeline> timeline_of(const TraceView& view, int rank, const std::vector<
   out.item_of_site.assign(sites.size(), kNoRow);
   size_t at = 0;
   for (const Site& site : sites) {
-    if (site.kind == SiteKind::kCreate) continue;
+    if (site.kind == SiteKind::kCreate || site.kind == SiteKind::kUpload) continue;
     while (at < out.items.size() && !is_site(out.items[at])) ++at;
     if (at == out.items.size() || !same_kind(out.items[at], site) || out.items[at].name != site.name)
       return tl::unexpected(

@@ -68,6 +68,12 @@ Stream& Device::create_stream(const char* name) {
   return stream;
 }
 
+Stream* Device::find_stream(std::string_view name) {
+  for (const auto& stream : streams_)
+    if (name == stream->name()) return stream.get();
+  return nullptr;
+}
+
 // Runs operations in order until the stream is killed or the run stops. A stopped operation leaves no end record:
 // that is what a hang looks like in the trace.
 void Device::worker(Stream::State& state, int stream_id, std::string name) {
