@@ -160,9 +160,7 @@ Timeline with_edges_changed(const Timeline& timeline, const Mutation& mutation, 
     const bool record = sites[site].kind == SiteKind::kRecord;
     switch (mutation.op) {
       case MutationOp::kNever:
-      case MutationOp::kDrop:
-        gone[at] = 1;
-        break;
+      case MutationOp::kDrop: gone[at] = 1; break;
       case MutationOp::kStale:
         if (record) {
           rebind_waits(out.items, item.key, record_before(timeline.items, gone, item.name, item.key));

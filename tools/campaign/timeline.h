@@ -23,7 +23,7 @@ struct Item {
 
 struct Timeline {
   std::vector<Item> items;
-  std::vector<uint32_t> item_of_site;  // by site index; kNoRow = a creation or a loader's column
+  std::vector<uint32_t> item_of_site;            // by site index; kNoRow = a creation or a loader's column
   std::vector<std::vector<AccessRow>> accesses;  // by item; empty of syncs
   std::vector<std::pair<uint32_t, std::string>> streams;
 };
