@@ -45,14 +45,14 @@ class Campaign {
   Result<Outcome> run() {
     shuffle_operations();
     for (int i = 0; i < options_.count && !stopped(); ++i) {
-      if (i % options_.mutants_per_layout == 0) {
-        auto layout = draw_layout(random_, options_.fixed);
-        if (!layout) return tl::unexpected(layout.error());
-        jobs_.push_back(std::make_unique<Job>(Job{*layout, {}, {}}));
-        forget_old_twins();
-      }
-      one_mutant(operations_[size_t(i) % operations_.size()]);
+      if (i % options_.mutants_per_layout == 0)
+        if (auto made = new_job(); !made) return tl::unexpected(made.error());
+      auto drawn = draw(operations_[size_t(i) % operations_.size()]);
+      if (!drawn) return tl::unexpected(drawn.error());
+      if (*drawn) one_mutant(std::move(**drawn));
     }
+    for (size_t op = 0; op < hopeless_.size(); ++op)
+      if (hopeless_[op]) outcome_.without_site.emplace_back(mutation_ops()[op].name);
     return std::move(outcome_);
   }
 
@@ -85,33 +85,39 @@ class Campaign {
     return &*job.sites;
   }
 
-  // The newest job first, then any: an operation may have no site in one, and nothing to change in another.
-  std::optional<Draw> draw(MutationOp op) {
-    for (int attempt = 0; attempt < 60; ++attempt) {
-      Job& job = attempt < 4 ? *jobs_.back() : *jobs_[random_.below(jobs_.size())];
+  // In the newest job, then in any that is kept, then in new ones: an operation may have no site in a job, or nothing
+  // to change at the one that was drawn.
+  Result<std::optional<Draw>> draw(MutationOp op) {
+    constexpr int kNewest = 6, kKept = 24, kAll = 48;
+    for (int attempt = 0; attempt < kAll && !hopeless_[size_t(op)]; ++attempt) {
+      if (attempt >= kKept)
+        if (auto made = new_job(); !made) return tl::unexpected(made.error());
+      Job& job = attempt < kNewest || attempt >= kKept ? *jobs_.back() : *jobs_[random_.below(jobs_.size())];
       const SiteTable* sites = sites_of(job);
-      if (!sites) return std::nullopt;
+      if (!sites) return std::optional<Draw>();
       std::optional<Mutation> mutation = draw_mutation(random_, op, job.layout.config, *sites);
       if (!mutation) continue;
       auto change = change_of(*mutation, job.layout.config, *sites);
-      if (change && !change->ranks.empty()) return Draw{&job, std::move(*mutation)};
+      if (change && !change->ranks.empty()) return std::optional<Draw>(Draw{&job, std::move(*mutation)});
       ++outcome_.refused;
     }
-    return std::nullopt;
+    hopeless_[size_t(op)] = true;
+    return std::optional<Draw>();
   }
 
-  void one_mutant(MutationOp op) {
-    std::optional<Draw> drawn = draw(op);
-    if (!drawn) {
-      const std::string name(mutation_ops()[size_t(op)].name);
-      if (std::find(outcome_.without_site.begin(), outcome_.without_site.end(), name) == outcome_.without_site.end())
-        outcome_.without_site.push_back(name);
-      return;
-    }
-    Job& job = *drawn->job;
+  Status new_job() {
+    auto layout = draw_layout(random_, options_.fixed);
+    if (!layout) return tl::unexpected(layout.error());
+    jobs_.push_back(std::make_unique<Job>(Job{*layout, {}, {}}));
+    forget_old_twins();
+    return {};
+  }
+
+  void one_mutant(Draw drawn) {
+    Job& job = *drawn.job;
     const SiteTable& sites = *job.sites;
     Row row;
-    row.mutation = std::move(drawn->mutation);
+    row.mutation = std::move(drawn.mutation);
     row.layout = job.layout;
     auto change = change_of(row.mutation, job.layout.config, sites);
     const bool edge = changes_edges_alone(row.mutation, *change, sites);
@@ -184,6 +190,7 @@ class Campaign {
   const Hooks& hooks_;
   Random random_;
   std::vector<MutationOp> operations_;
+  std::vector<char> hopeless_ = std::vector<char>(mutation_ops().size(), 0);
   std::vector<std::unique_ptr<Job>> jobs_;
   Outcome outcome_;
 };

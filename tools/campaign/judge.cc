@@ -229,9 +229,9 @@ Result<Expected> Judge::expect(const Measured& measured) {
     counts = counts || row.counts;
     out.or_nobody = out.or_nobody || row.who == Who::kOrNobody;
   }
-  // Of copies without a majority nobody can be told to be the odd one.
-  if (measured.copies_disagree && 2 * change_.ranks.size() >= sites_.size() / size_t(std::max(1, config_.tp)))
-    out.or_nobody = true;
+  // A value that a later reduction takes to another rank makes that one odd too; without a majority nobody is.
+  out.odd = measured.odd;
+  if (measured.copies_disagree && measured.odd.empty()) out.or_nobody = true;
   switch (out.effect) {
     case Effect::kHang: out.visible = counts && hang_is_decidable(); break;
     case Effect::kHarmless:

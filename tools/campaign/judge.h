@@ -19,6 +19,7 @@ namespace ringscope::campaign {
 struct Measured {
   Effect effect = Effect::kHarmless;  // kOrder comes from the judge, never from here
   bool copies_disagree = false;       // ranks that hold copies ended with other bits
+  std::vector<int> odd;               // of them: those in the smaller part, where there is one
   bool nonfinite = false;             // a loss or gradient norm that was a number in the twin is none
 };
 
@@ -28,6 +29,7 @@ struct Expected {
   std::vector<int> ranks;        // who must be accused: the changed ones
   bool or_nobody = false;        // accusing nobody is right too
   std::vector<int> may;          // who may be accused at all
+  std::vector<int> odd;          // who ended with other bits than the most: what numeric.replica may say as well
   // Is a verdict due? Of a hang: it can be decided. Of numbers: something recorded shows them. Otherwise silent.
   bool visible = false;
   bool edge = false;    // a record or wait was changed

@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 
 #include "probes/recorder/recorder.h"
 #include "tracedb/import/registry.h"
@@ -46,15 +48,37 @@ bool all_finite(const std::vector<RankValues>& values) {
 }
 
 // Loss, gradient norm and replicated parameters are every rank's; a TP slice is that of all ranks with its coordinate.
-bool copies_disagree(const JobConfig& config, const std::vector<RankValues>& values) {
+// Of every set of copies that are not all alike, those beside the largest camp are odd, when that is more than half.
+void compare_copies(const JobConfig& config, const std::vector<RankValues>& values, Measured& out) {
   const auto mesh = Mesh::make(config.tp, config.cp, config.dp, config.pp, config.order);
-  for (size_t rank = 1; rank < values.size(); ++rank) {
-    const RankValues& first_slice = values[size_t(mesh->rank({mesh->coord(int(rank)).tp, 0, 0, 0}))];
-    RankValues expected = values[0];
-    expected.split = first_slice.split;
-    if (!(values[rank] == expected)) return true;
+  const auto compare = [&](const std::vector<int>& ranks, const auto& same) {
+    std::vector<int> largest;
+    for (const int one : ranks) {
+      std::vector<int> camp;
+      for (const int other : ranks)
+        if (same(values[size_t(one)], values[size_t(other)])) camp.push_back(other);
+      if (camp.size() > largest.size()) largest = camp;
+    }
+    if (largest.size() == ranks.size()) return;
+    out.copies_disagree = true;
+    if (2 * largest.size() <= ranks.size()) return;
+    for (const int rank : ranks)
+      if (std::find(largest.begin(), largest.end(), rank) == largest.end()) out.odd.push_back(rank);
+  };
+  std::vector<int> all;
+  std::map<int, std::vector<int>> slices;
+  for (int rank = 0; rank < int(values.size()); ++rank) {
+    all.push_back(rank);
+    slices[mesh->coord(rank).tp].push_back(rank);
   }
-  return false;
+  compare(all, [](RankValues a, const RankValues& b) {
+    a.split = b.split;
+    return a == b;
+  });
+  for (const auto& [slice, ranks] : slices)
+    compare(ranks, [](const RankValues& a, const RankValues& b) { return a.split == b.split; });
+  std::sort(out.odd.begin(), out.odd.end());
+  out.odd.erase(std::unique(out.odd.begin(), out.odd.end()), out.odd.end());
 }
 
 bool ends_a_rank(MutationOp op) { return op == MutationOp::kExit || op == MutationOp::kKill; }
@@ -68,7 +92,8 @@ Result<Run> record(const JobConfig& config, Keep keep, const Diagnose& diagnose,
   rs_options options{};
   options.spool_dir = spool.c_str();
   options.mode = keep == Keep::kStream ? RS_MODE_STREAM : RS_MODE_FLIGHT;
-  options.threads_expected = config.world() * 5 + 2;  // host, streams, transfer workers: as `train` asks
+  if (keep == Keep::kStream) options.ring_bytes = 1 << 20;  // drained while it fills: large ones cost time to map
+  options.threads_expected = config.world() * 5 + 2;        // host, streams, transfer workers: as `train` asks
   if (rs_open(&options) != 0) return data_error(std::string("cannot record: ") + rs_last_error());
   TrainHooks hooks;
   hooks.interrupted = interrupted;
@@ -100,7 +125,7 @@ Measured measure(const Mutation& mutation, const JobConfig& config, const Run& m
   }
   if (mutant.values == twin.values) return out;
   out.effect = Effect::kCorrupt;
-  out.copies_disagree = copies_disagree(config, mutant.values);
+  compare_copies(config, mutant.values, out);
   out.nonfinite = !all_finite(mutant.values) && all_finite(twin.values);
   return out;
 }

@@ -9,6 +9,10 @@ namespace {
 bool contains(const std::vector<std::string>& list, const std::string& item) {
   return std::find(list.begin(), list.end(), item) != list.end();
 }
+std::vector<int> sorted(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
 bool within(const std::vector<int>& ranks, const std::vector<int>& may) {
   return std::all_of(ranks.begin(), ranks.end(),
                      [&](int rank) { return std::find(may.begin(), may.end(), rank) != may.end(); });
@@ -24,18 +28,28 @@ std::vector<const Finding*> roots_of(const Report& report) {
   return roots;
 }
 
-bool names_it(const Expected& expected, const Finding& f) {
-  if (!contains(expected.ids, f.id)) return false;
-  std::vector<int> ranks = f.ranks;
-  std::sort(ranks.begin(), ranks.end());
-  return ranks == expected.ranks || ranks == expected.may || (expected.or_nobody && ranks.empty());
+// Does it accuse somebody who has nothing to do with it? That a rank holds other bits than its copies is said of those
+// that do, wherever the bits come from.
+bool accuses_others(const Expected& expected, const Finding& f) {
+  return !within(f.ranks, expected.may) && !(f.id == "numeric.replica" && within(f.ranks, expected.odd));
 }
 
+bool names_it(const Expected& expected, const Finding& f) {
+  if (!contains(expected.ids, f.id)) return false;
+  const std::vector<int> ranks = sorted(f.ranks);
+  return ranks == expected.ranks || ranks == expected.may || (expected.or_nobody && ranks.empty()) ||
+         (f.id == "numeric.replica" && !ranks.empty() && ranks == expected.odd);
+}
+
+// A program that is not what it was may be told so, though no bit differs, by its own ranks; another name is not right.
 VerdictKind of_harmless(const Expected& expected, const Report& report) {
-  for (const Finding& f : report.findings)
-    if (f.severity > Severity::kNote && !(contains(expected.ids, f.id) && within(f.ranks, expected.may)))
-      return VerdictKind::kFalseAlarm;
-  return VerdictKind::kRight;
+  VerdictKind kind = VerdictKind::kRight;
+  for (const Finding& f : report.findings) {
+    if (f.severity == Severity::kNote) continue;
+    if (expected.ids.empty() || accuses_others(expected, f)) return VerdictKind::kFalseAlarm;
+    if (!contains(expected.ids, f.id)) kind = VerdictKind::kPartly;
+  }
+  return kind;
 }
 
 }  // namespace
@@ -54,13 +68,14 @@ VerdictKind verdict(const Expected& expected, const Report& report) {
   if (expected.effect == Effect::kHarmless) return of_harmless(expected, report);
   const std::vector<const Finding*> roots = roots_of(report);
   for (const Finding* f : roots)
-    if (!within(f->ranks, expected.may)) return VerdictKind::kWrong;
+    if (accuses_others(expected, *f)) return VerdictKind::kWrong;
   if (!expected.visible && expected.effect == Effect::kCorrupt) return VerdictKind::kSilent;
   if (roots.empty()) return report.verdict == Verdict::kClean ? VerdictKind::kMissed : VerdictKind::kCareful;
   if (std::all_of(roots.begin(), roots.end(), [](const Finding* f) { return is_careful(*f); }))
     return VerdictKind::kCareful;
-  // One mistake, one root.
-  return roots.size() == 1 && names_it(expected, *roots[0]) ? VerdictKind::kRight : VerdictKind::kPartly;
+  // One mistake, one root; several edges that are gone are several mistakes.
+  const bool named = std::all_of(roots.begin(), roots.end(), [&](const Finding* f) { return names_it(expected, *f); });
+  return named && (roots.size() == 1 || expected.edge) ? VerdictKind::kRight : VerdictKind::kPartly;
 }
 
 }  // namespace ringscope::campaign
