@@ -39,11 +39,10 @@ void add_once(std::vector<std::string>& to, std::string_view id) {
 
 Axis axis_of(std::string_view word) { return word == "tp" ? Axis::kTp : word == "cp" ? Axis::kCp : Axis::kDp; }
 
-// Is it the same place of the program, whatever the rank and the step?
+// Is it the same place of the program, whatever the rank, the step and the microbatch?
 bool same_place(const Site& a, const Site& b) {
   return a.kind == b.kind && std::string_view(a.name) == b.name && a.where.layer == b.where.layer &&
-         a.where.microbatch == b.where.microbatch && a.where.ring_step == b.where.ring_step &&
-         a.where.pass == b.where.pass;
+         a.where.ring_step == b.where.ring_step && a.where.pass == b.where.pass;
 }
 
 // The rank's next call on that stream: what "swap" exchanges a call with.
@@ -61,7 +60,7 @@ Judge::Judge(const Mutation& mutation, const JobConfig& config, const SiteTable&
       mesh_(*Mesh::make(config.tp, config.cp, config.dp, config.pp, config.order)) {
   edge_ = !is_host_op(mutation.op) && !change_.ranks.empty();
   each_changed([&](const Site& site) {
-    const SiteClass c = class_of(site, config_);
+    const SiteClass c = class_of(site);
     if (!contains(classes_, c)) classes_.push_back(c);
     edge_ = edge_ && (site.kind == SiteKind::kRecord || site.kind == SiteKind::kWait);
   });
@@ -150,20 +149,14 @@ bool Judge::swaps_one_group() const {
   return one;
 }
 
-// Somebody makes the same call unchanged: another rank, or the same one in another step. Function, type, reduction and
-// root are alike in all layers as well; counts are not.
+// Somebody makes the same call unchanged: another rank, or the same one in another step or microbatch.
 bool Judge::unlike_elsewhere() const {
-  const bool layers_alike = mutation_.op != MutationOp::kCount;
   const Site* first = nullptr;
   each_changed([&](const Site& changed) { first = first ? first : &changed; });
   if (!first) return false;
   for (size_t rank = 0; rank < sites_.size(); ++rank)
-    for (const Site& other : sites_[rank]) {
-      if (contains(change_.sites[rank], other.index)) continue;
-      if (same_place(other, *first) ||
-          (layers_alike && other.kind == first->kind && std::string_view(other.name) == first->name))
-        return true;
-    }
+    for (const Site& other : sites_[rank])
+      if (same_place(other, *first) && !contains(change_.sites[rank], other.index)) return true;
   return false;
 }
 

@@ -17,6 +17,7 @@ const Classes kCollectives{C::kMaxReduce,  C::kSumReduce,  C::kOutReduce,  C::kC
 const Classes kCalls{C::kTransfer,   C::kMaxReduce,  C::kSumReduce,  C::kOutReduce, C::kCountReduce,
                      C::kLossReduce, C::kGradReduce, C::kNormReduce, C::kCollective};
 const std::vector<Op> kValues{Op::kScale, Op::kShift, Op::kZero, Op::kPrevious, Op::kInput, Op::kDrop, Op::kTwice};
+const std::vector<Op> kAllRows{Op::kScale, Op::kShift, Op::kPrevious, Op::kInput, Op::kDrop, Op::kTwice};
 const std::vector<Op> kColumns{Op::kOffset, Op::kNextRank, Op::kRestart, Op::kHalves, Op::kLayout, Op::kDuplicate};
 const std::vector<Op> kAnyOp{};  // of the rows that hold for every operation
 
@@ -134,7 +135,8 @@ std::vector<TableRow> wrong_values() {
   const Classes counts{C::kCount}, positions{C::kPosition, C::kMask};
   const std::vector<Op> scaled{Op::kScale, Op::kShift, Op::kDrop, Op::kTwice};
   return {
-      {kValues, {C::kPart, C::kMerge}, e, When::kAlways, "", {"softmax.lse_merge"}},
+      {kAllRows, {C::kPart, C::kMerge}, e, When::kAlways, "", {"softmax.lse_merge"}},
+      {{Op::kZero}, {C::kPart, C::kMerge}, e, When::kAlways, "", {"softmax.lse_merge"}, false},  // rows not sampled
       {{Op::kScale}, {C::kShare}, e, When::kAlways, "", {"loss.grad_scale"}, true, Who::kOrNobody},
       {kValues, {C::kShare, C::kNorm, C::kClip}, e, When::kAlways, "", {}, true, Who::kOrNobody},
       {scaled, {C::kTotal}, e, When::kAlways, "", {}, true, Who::kOrNobody},
@@ -165,7 +167,7 @@ std::vector<TableRow> wrong_values() {
        {"position.overlap", "position.gap", "position.restart", "position.offset", "position.padding_shift"}},
       {kColumns, {C::kLabel}, e, When::kAlways, "", {"loss.label_shift"}},
       {{Op::kZero, Op::kPrevious, Op::kDrop}, {C::kLabel}, e, When::kAlways, "", {"loss.label_shift"}},
-      {kColumns, {C::kInput}, e, When::kAlways, "", {"loss.label_shift"}, false},
+      {kColumns, {C::kTokens}, e, When::kAlways, "", {"loss.label_shift"}},
       {{Op::kNan}, {}, e, When::kAlways, "", {"numeric.nonfinite", "softmax.nan_rows"}},
       {kAnyOp, {}, e, When::kNonFinite, "", {"numeric.nonfinite", "softmax.nan_rows"}},
       {kAnyOp, {}, e, When::kUnwritten, "", {"race.uninitialised_read", "numeric.nonfinite", "softmax.nan_rows"}},

@@ -81,10 +81,16 @@ bool is_transfer(const TraceView& view, const Item& item) {
 }
 
 // `first` was issued first.
-const char* id_of(bool first_transfers, bool first_writes, bool second_transfers, bool second_writes) {
-  if (first_writes && second_writes) return "race.write_write";
-  if (first_writes) return second_transfers ? "race.send_before_ready" : "race.read_before_arrival";
-  return first_transfers ? "race.send_buffer_reused" : "race.overwrite_before_read";
+std::vector<const char*> ids_of(bool first_transfers, bool first_writes, bool second_transfers, bool second_writes) {
+  if (first_writes && second_writes) return {"race.write_write"};
+  if (!first_writes) {
+    if (!first_transfers) return {"race.overwrite_before_read"};
+    if (!second_transfers) return {"race.send_buffer_reused"};
+    return {"race.send_buffer_reused", "race.overwrite_before_read"};
+  }
+  // What one transfer writes and another sends has not arrived, and is not ready.
+  if (first_transfers && second_transfers) return {"race.read_before_arrival", "race.send_before_ready"};
+  return {second_transfers ? "race.send_before_ready" : "race.read_before_arrival"};
 }
 
 std::map<uint64_t, std::vector<Touch>> touches_of(const Timeline& timeline) {
@@ -107,12 +113,12 @@ uint64_t record_before(const std::vector<Item>& items, const std::vector<char>& 
   return 0;
 }
 
-// Where the operation in front of a record begins in the timeline: a group call is one operation.
+// Where the operation in front of a record begins in the timeline: a group call is one operation, statistics are none.
 std::optional<size_t> operation_in_front(const std::vector<Item>& items, size_t at) {
   std::optional<size_t> front;
   for (size_t i = at; i-- > 0;) {
     const Item& item = items[i];
-    if (item.kind != Item::Kind::kOp || item.stream != items[at].stream) continue;
+    if (item.kind != Item::Kind::kOp || item.stream != items[at].stream || is_statistic(item.name)) continue;
     if (!front) {
       front = i;
       if (item.group == 0) break;
@@ -142,8 +148,9 @@ Unordered unordered_pairs(const TraceView& view, const Timeline& timeline) {
         if (first.item == second.item || (!writes(first.access) && !writes(second.access))) continue;
         if (!overlap(first.access, second.access) || before.ordered(first.item, second.item)) continue;
         ++out.pairs;
-        out.ids.insert(id_of(is_transfer(view, timeline.items[first.item]), writes(first.access),
-                             is_transfer(view, timeline.items[second.item]), writes(second.access)));
+        for (const char* id : ids_of(is_transfer(view, timeline.items[first.item]), writes(first.access),
+                                     is_transfer(view, timeline.items[second.item]), writes(second.access)))
+          out.ids.insert(id);
       }
   return out;
 }

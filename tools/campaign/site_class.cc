@@ -27,6 +27,7 @@ constexpr const char* kNames[] = {"ring hop",
                                   "positions",
                                   "labels",
                                   "mask rows and documents",
+                                  "tokens",
                                   "other input",
                                   "event record",
                                   "event wait",
@@ -55,7 +56,7 @@ constexpr Entry kKernels[] = {{"flash_forward", SiteClass::kPart},
                               {"adamw", SiteClass::kUpdate}};
 constexpr Entry kUploads[] = {{"batch.position", SiteClass::kPosition}, {"batch.labels", SiteClass::kLabel},
                               {"batch.row", SiteClass::kMask},          {"batch.document", SiteClass::kMask},
-                              {"batch.tokens", SiteClass::kInput},      {"batch.sample", SiteClass::kInput},
+                              {"batch.tokens", SiteClass::kTokens},     {"batch.sample", SiteClass::kInput},
                               {"batch.sample_ids", SiteClass::kInput}};
 
 template <size_t N>
@@ -69,16 +70,12 @@ SiteClass find(const Entry (&table)[N], std::string_view name, SiteClass otherwi
 
 const char* name(SiteClass c) { return kNames[size_t(c)]; }
 
-SiteClass class_of(const Site& site, const JobConfig& config) {
+SiteClass class_of(const Site& site) {
   switch (site.kind) {
     case SiteKind::kCall:
       if (site.func == CollFunc::kSend || site.func == CollFunc::kRecv) return SiteClass::kTransfer;
       return find(kCalls, site.name, SiteClass::kCollective);
-    case SiteKind::kKernel: {
-      const SiteClass c = find(kKernels, site.name, find(kUploads, site.name, SiteClass::kKernel));
-      // Rows of attention within one rank are not sampled.
-      return c == SiteClass::kPart && config.cp == 1 ? SiteClass::kKernel : c;
-    }
+    case SiteKind::kKernel: return find(kKernels, site.name, find(kUploads, site.name, SiteClass::kKernel));
     case SiteKind::kUpload: return find(kUploads, site.name, SiteClass::kInput);
     case SiteKind::kRecord: return SiteClass::kRecord;
     case SiteKind::kWait: return SiteClass::kWait;

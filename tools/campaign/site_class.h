@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "runtime/config/job_config.h"
 #include "runtime/fault/site.h"
 
 namespace ringscope::campaign {
@@ -20,7 +19,7 @@ enum class SiteClass : uint8_t {
   kNormReduce,   // the squared gradient norm
   kCollective,   // any other
   // kernels
-  kPart,    // attention over keys of several shards: its sampled rows are recorded
+  kPart,    // attention over a block of keys: sampled rows are recorded, one of a call is computed again
   kMerge,   // what makes one result of parts
   kTotal,   // the rank's loss sum and count
   kShare,   // the rank's share of the loss
@@ -33,7 +32,8 @@ enum class SiteClass : uint8_t {
   kPosition,
   kLabel,
   kMask,
-  kInput,  // any other: tokens, sample numbers
+  kTokens,
+  kInput,  // any other: sample numbers
   // order
   kRecord,
   kWait,
@@ -42,7 +42,7 @@ enum class SiteClass : uint8_t {
 inline constexpr int kSiteClasses = int(SiteClass::kCreate) + 1;
 const char* name(SiteClass);  // "ring hop", "reduction of maxima", ...
 
-SiteClass class_of(const Site& site, const JobConfig& config);
+SiteClass class_of(const Site& site);
 inline bool is_call(SiteClass c) { return c <= SiteClass::kCollective; }
 inline bool is_kernel(SiteClass c) { return c >= SiteClass::kPart && c <= SiteClass::kKernel; }
 
