@@ -220,8 +220,11 @@ int steps_to_list(const JobConfig& config) {
 // Null = nothing is planted.
 Result<std::unique_ptr<MutationPlan>> plan_of(const JobSetup& job, const JobConfig& given, const TrainHooks& hooks) {
   if (given.fault.id == FaultId::kNone && given.mutations.empty()) return nullptr;
+  if (hooks.on_listing) hooks.on_listing(true);
   auto sites = list_sites(given, steps_to_list(given), hooks);
+  if (hooks.on_listing) hooks.on_listing(false);
   if (!sites) return tl::unexpected(sites.error());
+  if (hooks.interrupted && hooks.interrupted()) return nullptr;  // the run stops before it begins
   std::vector<Mutation> mutations = fault_mutations(job.config, *sites);
   mutations.insert(mutations.end(), given.mutations.begin(), given.mutations.end());
   return plan_mutations(std::move(mutations), *sites, {job.mesh, job.split});

@@ -30,6 +30,7 @@ struct TrainHooks {
   std::function<void(const StepReport&)> on_progress;  // on rank 0's thread
   std::function<void(const StallSnapshot&)> on_stall;  // on the calling thread, ranks still blocked
   std::function<bool()> interrupted;                   // polled; true = finish the trace and leave
+  std::function<void(bool begins)> on_listing;         // the run that lists sites, ahead of one with something planted
 };
 
 struct RankTraffic {  // bytes copied towards peers, by axis, forward / everything

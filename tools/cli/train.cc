@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <optional>
 
 #include "runtime/train/train.h"
 #include "tools/analyze/analyze.h"
@@ -53,6 +55,10 @@ TrainHooks make_hooks(const JobConfig& config, bool quiet) {
                     stall.by_time ? "nothing moved for the whole timeout" : "no task can run", waiting));
   };
   if (quiet) return hooks;
+  hooks.on_listing = [phase = std::make_shared<std::optional<SlowPhase>>()](bool begins) {
+    if (begins) phase->emplace("listing what the ranks do", false);
+    else phase->reset();
+  };
   hooks.on_progress = [iters = config.train_iters](const StepReport& r) {
     say(fmt::format("step {:>{}}/{}  loss {:.4f}  grad_norm {:.4f}  lr {:.2e}  {:.0f} tokens/s  peak {}", r.step + 1,
                     std::to_string(iters).size(), iters, shown(r.loss), shown(r.grad_norm), r.lr, r.tokens_per_s,

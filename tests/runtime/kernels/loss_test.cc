@@ -165,7 +165,7 @@ template <class T>
 void check_twin(int64_t rows, int64_t d, double limit) {
   testing::MergeCase<T> c(rows, d);
   const oracle::AttentionResult want = c.expected();
-  const cuda::LseMerge<T> m{c.o.data(), c.lse.data(), c.part_o.data(), c.part_lse.data(), rows, d, false};
+  const cuda::LseMerge<T> m{c.o.data(), c.lse.data(), c.part_o.data(), c.part_lse.data(), rows, d};
   for (int64_t row = 0; row < rows; ++row) {
     double lse = 0;
     for (int lane = 0; lane < cuda::kLanes; ++lane) lse = cuda::merge_lane(m, row, lane);
