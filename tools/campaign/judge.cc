@@ -196,6 +196,20 @@ std::vector<int> Judge::whoever_may(const Expected& expected) const {
   return may;
 }
 
+// Sampled are rows that see keys of several shards: a first contiguous shard has none. What a rank of the three-step
+// softmax makes of its keys shows in the others' rows.
+std::vector<int> Judge::whose_rows_are_sampled() const {
+  const bool attention = std::all_of(classes_.begin(), classes_.end(),
+                                     [](SiteClass c) { return c == SiteClass::kPart || c == SiteClass::kMerge; });
+  const bool keys_stay = config_.cp_comm == CpComm::kGlobalSoftmax && !contains(classes_, SiteClass::kMerge);
+  std::vector<int> ranks;
+  for (const int rank : change_.ranks)
+    if (!attention || config_.cp == 1 || config_.cp_layout == CpLayout::kZigzag || keys_stay ||
+        mesh_.coord(rank).cp > 0)
+      ranks.push_back(rank);
+  return ranks;
+}
+
 Result<Expected> Judge::expect(const Measured& measured) {
   const bool completed = measured.effect == Effect::kCorrupt || measured.effect == Effect::kHarmless;
   if (completed && (edge_ || mutation_.op == MutationOp::kDrop))
@@ -203,7 +217,7 @@ Result<Expected> Judge::expect(const Measured& measured) {
   Expected out;
   out.edge = edge_;
   out.effect = measured.effect;
-  out.ranks = change_.ranks;
+  out.ranks = out.seen = change_.ranks;
   if (edge_ && completed) {
     out.needed = order_.pairs > 0;
     out.ids.assign(order_.ids.begin(), order_.ids.end());
@@ -231,6 +245,10 @@ Result<Expected> Judge::expect(const Measured& measured) {
       if (mutation_.op == MutationOp::kSwap) add_once(out.ids, "hang.potential_cycle");
       if (mutation_.op == MutationOp::kSplit) add_once(out.ids, "hang.p2p_cycle");
       if (mutation_.op == MutationOp::kPause) add_once(out.ids, "drift.late");
+      break;
+    case Effect::kCorrupt:
+      if (!measured.copies_disagree && !measured.nonfinite) out.seen = whose_rows_are_sampled();
+      out.visible = counts && !out.seen.empty();
       break;
     default: out.visible = counts;
   }

@@ -28,6 +28,7 @@ struct Expected {
   std::vector<std::string> ids;  // any of them names it
   std::vector<int> ranks;        // who must be accused: the changed ones
   bool or_nobody = false;        // accusing nobody is right too
+  std::vector<int> seen;         // of them, those of whom something is recorded: right as well
   std::vector<int> may;          // who may be accused at all
   std::vector<int> odd;          // who ended with other bits than the most: what numeric.replica may say as well
   // Is a verdict due? Of a hang: it can be decided. Of numbers: something recorded shows them. Otherwise silent.
@@ -70,6 +71,7 @@ class Judge {
   std::vector<Group> affected_groups() const;
   int first_step() const;
   std::vector<int> whoever_may(const Expected& expected) const;
+  std::vector<int> whose_rows_are_sampled() const;
   const Site& site(int rank, uint32_t index) const { return sites_[size_t(rank)][index]; }
   template <class Visit>
   void each_changed(Visit visit) const;

@@ -37,7 +37,8 @@ bool accuses_others(const Expected& expected, const Finding& f) {
 bool names_it(const Expected& expected, const Finding& f) {
   if (!contains(expected.ids, f.id)) return false;
   const std::vector<int> ranks = sorted(f.ranks);
-  return ranks == expected.ranks || ranks == expected.may || (expected.or_nobody && ranks.empty()) ||
+  return ranks == expected.ranks || ranks == expected.seen || ranks == expected.may ||
+         (expected.or_nobody && ranks.empty()) ||
          (f.id == "numeric.replica" && !ranks.empty() && ranks == expected.odd);
 }
 
