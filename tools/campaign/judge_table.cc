@@ -88,7 +88,7 @@ std::vector<TableRow> wrong_calls() {
   return {
       {{Op::kFunc}, kCalls, e, When::kUnlike, "", {"hang.op_mismatch"}},
       {{Op::kCount, Op::kDtype, Op::kRedop, Op::kRoot}, kCalls, e, When::kUnlike, "", {"hang.arg_mismatch"}},
-      {{Op::kComm}, kCalls, e, When::kUnlike, "", {"hang.missing_rank", "hang.op_mismatch", "hang.unmatched_p2p"}},
+      {{Op::kComm}, kCalls, e, When::kUnlike, "", {"hang.missing_rank", "hang.op_mismatch"}, false},
       {{Op::kRedop}, {C::kMaxReduce}, e, When::kAlways, "sum", {"softmax.sum_for_max"}},
       {{Op::kRedop}, {C::kMaxReduce}, e, When::kAlways, "min", {"softmax.wrong_reduction"}},
       {{Op::kRedop}, {C::kMaxReduce}, e, When::kAlways, "avg", {"softmax.wrong_reduction"}},

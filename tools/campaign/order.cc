@@ -57,6 +57,10 @@ class Before {
         if (const auto record = records_.find(item.key); record != records_.end()) join(queue.done, record->second);
         break;
       case Item::Kind::kHostSync: join(host_, queue.done); break;
+      case Item::Kind::kHostRead:  // here and now: behind what the host waited for, in front of what it issues
+        join(own, host_);
+        set(host_, node);
+        break;
     }
   }
 

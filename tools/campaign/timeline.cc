@@ -5,8 +5,17 @@
 namespace ringscope::campaign {
 namespace {
 
+bool runs_on_a_stream(OpKind kind) {
+  return kind == OpKind::kKernel || kind == OpKind::kCollective || kind == OpKind::kP2p;
+}
+
 Item item_of(const TraceView& view, const OpRow& op, uint32_t row) {
-  return {Item::Kind::kOp, row, op.stream, 0, op.group, view.text(op.name)};
+  return {runs_on_a_stream(op.kind) ? Item::Kind::kOp : Item::Kind::kHostRead,
+          row,
+          op.stream,
+          0,
+          op.group,
+          view.text(op.name)};
 }
 Item item_of(const TraceView& view, const SyncRow& sync, uint32_t row) {
   const Item::Kind kind = sync.kind == SyncKind::kRecord ? Item::Kind::kRecord
@@ -16,7 +25,8 @@ Item item_of(const TraceView& view, const SyncRow& sync, uint32_t row) {
 }
 
 bool is_site(const Item& item) {
-  return item.kind == Item::Kind::kOp ? !is_statistic(item.name) : item.kind != Item::Kind::kHostSync;
+  if (item.kind == Item::Kind::kOp) return !is_statistic(item.name);
+  return item.kind == Item::Kind::kRecord || item.kind == Item::Kind::kWait;
 }
 
 bool same_kind(const Item& item, const Site& site) {
@@ -39,7 +49,8 @@ Result<Timeline> timeline_of(const TraceView& view, int rank, const std::vector<
   std::stable_sort(issued.begin(), issued.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<uint32_t> item_of_op(view.ops.size(), kNoRow);
   for (const auto& [issue, item] : issued) {
-    if (item.kind == Item::Kind::kOp) item_of_op[item.row] = uint32_t(out.items.size());
+    if (item.kind == Item::Kind::kOp || item.kind == Item::Kind::kHostRead)
+      item_of_op[item.row] = uint32_t(out.items.size());
     out.items.push_back(item);
   }
   out.accesses.resize(out.items.size());

@@ -12,7 +12,7 @@
 namespace ringscope::campaign {
 
 struct Item {
-  enum class Kind : uint8_t { kOp, kRecord, kWait, kHostSync };
+  enum class Kind : uint8_t { kOp, kRecord, kWait, kHostSync, kHostRead };  // kHostRead: of what the host waited for
   Kind kind = Kind::kOp;
   uint32_t row = 0;     // in TraceView::ops, or ::syncs
   uint32_t stream = 0;  // as in ops

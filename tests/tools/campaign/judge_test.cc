@@ -139,6 +139,12 @@ TEST(Judge, AColumnThatComesOutAsItWasChangesNobody) {
   EXPECT_EQ(e.ranks, (Ranks{1, 2, 3})) << "the first shard counts from 0 anyhow";
 }
 
+TEST(Judge, ABatchThatIsNotTheLoadersMayBeToldThoughNoBitDiffers) {
+  const Expected e = expect(job(1, 4, 1), "offset=1@batch.position:rank=2,step=1", harmless());
+  EXPECT_EQ(e.ids, (Ids{"position.offset", "position.overlap", "position.gap"}));
+  EXPECT_TRUE(expect(job(1, 4, 1), "scale=2@linear.forward:rank=2,step=1", harmless()).ids.empty());
+}
+
 Report report_of(const std::string& id, Ranks ranks, Severity severity = Severity::kError) {
   Report report;
   report.verdict = Verdict::kFindings;
