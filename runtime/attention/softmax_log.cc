@@ -141,8 +141,9 @@ void SoftmaxLog::watch(Stream& stream, std::span<const Watched> tensors) {
 bool SoftmaxLog::flush(Stream& stream) {
   if (samples_.empty() && summaries_.empty() && watches_.empty()) return true;
   std::vector<std::vector<double>> values;
-  for (const Tensor& chunk : chunks_) {
-    values.push_back(device_.read_back(stream, chunk, "statistics"));
+  for (size_t i = 0; i < chunks_.size(); ++i) {  // of the last one only what was written
+    const Tensor taken = chunks_[i].rows(0, i + 1 == chunks_.size() ? used_ : kRowsPerChunk);
+    values.push_back(device_.read_back(stream, taken, "statistics"));
     if (values.back().empty()) return false;
   }
   const auto at = [&](const Slot& slot) { return &values[slot.chunk][slot.row * kFields]; };

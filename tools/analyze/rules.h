@@ -9,7 +9,7 @@
 namespace ringscope {
 
 std::vector<Finding> hang_and_ring(const TraceIndex&);  // hang/hang.cc; consequences name their root in caused_by
-std::vector<Finding> races(const TraceIndex&);          // race/race.cc
+std::vector<Finding> races(const TraceIndex&);          // race/report.cc
 // softmax, position, loss and numeric: numeric/numeric.h
 
 }  // namespace ringscope

@@ -53,13 +53,33 @@ constexpr CatalogueRow kRows[] = {
      "compare what the loader made with what the kernel was given in the first step that differs; take both from one "
      "table",
      false},
-    {"race.overwrite_before_read", Severity::kError, "a transfer may overwrite a block that compute still reads (WAR)",
+    {"race.freed_in_use", Severity::kError, "memory is given back, or was, while an operation may still use it",
+     "free the memory in the order of the stream that used it last, or wait on the freeing stream for every stream that "
+     "uses it",
+     false},
+    {"race.overwrite_before_read", Severity::kError,
+     "a transfer, or another stream's kernel, may overwrite a block that compute still reads (WAR)",
      "record an event on the compute stream after the last read and make the transfer's stream wait for it", false},
-    {"race.read_before_arrival", Severity::kError, "compute reads a block that a transfer may still be writing (RAW)",
+    {"race.read_before_arrival", Severity::kError,
+     "compute or the host reads a block that a transfer, or another stream's kernel, may still be writing (RAW)",
      "record an event on the transfer's stream after the receive and make the compute stream wait for it", false},
     {"race.send_before_ready", Severity::kError, "a transfer sends what a kernel may still be writing (RAW)",
      "record an event on the compute stream after the kernel that writes the block and make the transfer's stream wait "
      "for it",
+     false},
+    {"race.send_buffer_reused", Severity::kError,
+     "the source of a transfer may be overwritten before the transfer is done with it (WAR)",
+     "record an event on the transfer's stream after it and wait for it before the source is written again, or use "
+     "another buffer",
+     false},
+    {"race.uninitialised_read", Severity::kError,
+     "an operation or the host reads memory that nothing has written since it was allocated",
+     "look for the operation that should have filled it: a kernel or call that was left out, a range that is too short, "
+     "a view into the wrong buffer",
+     false},
+    {"race.write_write", Severity::kError, "two operations write the same bytes and nothing orders them",
+     "record an event after the write that should come first and wait for it before the other, or give one of them "
+     "another buffer",
      false},
     {"ring.step_count", Severity::kError, "ranks of one ring ran different numbers of attention steps",
      "run group-size steps on every rank of the ring", false},
