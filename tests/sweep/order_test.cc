@@ -83,8 +83,7 @@ class Reference {
     std::map<std::tuple<uint32_t, int, int, uint64_t>, uint32_t> sends;
     const auto self = [&](const OpRow& op, uint32_t comm) {
       for (const CommRow& row : view_.comms)
-        if (row.comm == comm)
-          return int(std::find(row.ranks.begin(), row.ranks.end(), op.rank) - row.ranks.begin());
+        if (row.comm == comm) return int(std::find(row.ranks.begin(), row.ranks.end(), op.rank) - row.ranks.begin());
       return -1;
     };
     for (size_t i = 0; i < view_.ops.size(); ++i) {
@@ -160,8 +159,9 @@ std::vector<std::pair<uint32_t, uint32_t>> conflicts(const TraceView& view) {
 
 enum class Change { kWaitDropped, kWaitStale, kWaitElsewhere, kNeverRecorded, kRecordedEarly, kRecordStale };
 const char* name(Change change) {
-  static const char* const names[] = {"wait dropped",   "wait on the previous record", "wait on another stream",
-                                      "never recorded", "recorded early",              "previous record"};
+  static const char* const names[] = {"wait dropped",           "wait on the previous record",
+                                      "wait on another stream", "never recorded",
+                                      "recorded early",         "previous record"};
   return names[int(change)];
 }
 
@@ -259,7 +259,8 @@ class Edges {
     size_t turn = 0;
     for (int how = 0; how <= int(Change::kRecordStale); ++how) {
       for (const auto& [kind, rows] : kinds)
-        if (is_of(Change(how), SyncKind(std::get<1>(kind)))) judge({rows[turn++ * 7 % rows.size()]}, Change(how), count);
+        if (is_of(Change(how), SyncKind(std::get<1>(kind))))
+          judge({rows[turn++ * 7 % rows.size()]}, Change(how), count);
       if (Change(how) != Change::kWaitDropped && Change(how) != Change::kNeverRecorded) continue;
       for (const auto& [event, rows] : names) {
         std::vector<size_t> chosen;
@@ -300,7 +301,8 @@ class Edges {
       if (!found.empty()) {
         EXPECT_EQ(std::set<int>(found[0].ranks.begin(), found[0].ranks.end()), ranks) << what << "\n" << said;
         EXPECT_FALSE(found[0].would_raise_confidence.empty());
-        if (std::getenv("RINGSCOPE_SHOW")) std::printf("%s\n  %s  fix: %s\n", what.c_str(), said.c_str(), found[0].fix.c_str());
+        if (std::getenv("RINGSCOPE_SHOW"))
+          std::printf("%s\n  %s  fix: %s\n", what.c_str(), said.c_str(), found[0].fix.c_str());
       }
     }
     view_.syncs = syncs_;

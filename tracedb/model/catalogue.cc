@@ -54,7 +54,8 @@ constexpr CatalogueRow kRows[] = {
      "table",
      false},
     {"race.freed_in_use", Severity::kError, "memory is given back, or was, while an operation may still use it",
-     "free the memory in the order of the stream that used it last, or wait on the freeing stream for every stream that "
+     "free the memory in the order of the stream that used it last, or wait on the freeing stream for every stream "
+     "that "
      "uses it",
      false},
     {"race.overwrite_before_read", Severity::kError,
@@ -74,7 +75,8 @@ constexpr CatalogueRow kRows[] = {
      false},
     {"race.uninitialised_read", Severity::kError,
      "an operation or the host reads memory that nothing has written since it was allocated",
-     "look for the operation that should have filled it: a kernel or call that was left out, a range that is too short, "
+     "look for the operation that should have filled it: a kernel or call that was left out, a range that is too "
+     "short, "
      "a view into the wrong buffer",
      false},
     {"race.write_write", Severity::kError, "two operations write the same bytes and nothing orders them",

@@ -29,13 +29,13 @@ void join(Clock& into, const Clock& from) {
 // One thing that a lane does, in order. A lane is a stream of a rank, or its host.
 struct Item {
   enum class Kind : uint8_t { kOps, kRecord, kWait, kHostSync } kind = Kind::kOps;
-  bool started = false;         // kOps: its partners know
-  uint32_t row = 0, rows = 0;   // kOps: the calls of a group, or one operation
-  uint32_t number = 0;          // kOps: on its lane, from 1
-  uint64_t key = 0;             // kRecord, kWait
-  uint32_t stream = 0;          // kHostSync: the lane that the host waits for,
-  size_t upto = 0;              // and how many of its items
-  size_t host = 0;              // what the host knew at the call: the n-th of its clocks
+  bool started = false;        // kOps: its partners know
+  uint32_t row = 0, rows = 0;  // kOps: the calls of a group, or one operation
+  uint32_t number = 0;         // kOps: on its lane, from 1
+  uint64_t key = 0;            // kRecord, kWait
+  uint32_t stream = 0;         // kHostSync: the lane that the host waits for,
+  size_t upto = 0;             // and how many of its items
+  size_t host = 0;             // what the host knew at the call: the n-th of its clocks
 };
 
 struct Lane {
@@ -50,8 +50,8 @@ struct Lane {
 
 // One operation of a communicator over its members, or both ends of a transfer.
 struct Call {
-  bool mismatched = false;               // they called different functions: nothing is known
-  size_t expected = 0, started = 0;      // of those whose start others wait for
+  bool mismatched = false;           // they called different functions: nothing is known
+  size_t expected = 0, started = 0;  // of those whose start others wait for
   Clock starts;
 };
 using CallKey = std::tuple<uint32_t, int, int, uint64_t>;  // comm, source, destination (-1 = collective), sequence

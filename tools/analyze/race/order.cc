@@ -45,7 +45,8 @@ void RankOrder::apply(const SyncRow& sync) {
       const auto found = records_.find(sync.key);
       if (found != records_.end()) {
         const Record& record = found->second;
-        if (record.lesson > 0) scratch_.assign(learned(record.lane, record.lesson), learned(record.lane, record.lesson) + clocks_.size());
+        if (record.lesson > 0)
+          scratch_.assign(learned(record.lane, record.lesson), learned(record.lane, record.lesson) + clocks_.size());
         else scratch_.assign(clocks_.size(), 0);
         scratch_[record.lane] = record.clock;
         learn(lane, scratch_.data());
@@ -85,6 +86,14 @@ void RankOrder::join(uint32_t lane, const Clock& known) { learn(lane, known.data
 uint32_t RankOrder::recorded_on(uint64_t key) const {
   const auto record = records_.find(key);
   return record == records_.end() ? kNoRow : record->second.lane;
+}
+
+bool RankOrder::covers(uint64_t key, uint32_t lane, uint32_t clock) const {
+  const auto found = records_.find(key);
+  if (found == records_.end()) return false;
+  const Record& record = found->second;
+  if (record.lane == lane) return record.clock >= clock;
+  return record.lesson > 0 && learned(record.lane, record.lesson)[lane] >= clock;
 }
 
 }  // namespace ringscope

@@ -50,8 +50,10 @@ class RankOrder {
   Clock at(uint32_t lane, uint32_t clock) const;
   void join(uint32_t lane, const Clock& known);  // as if the lane had waited for it
 
-  // The lane of the record that a wait bound; kNoRow = none, or its record is not in the trace.
+  // The lane of a record; kNoRow = it is not in the trace, or not yet.
   uint32_t recorded_on(uint64_t key) const;
+  // Does whoever waits for this record come after operation `clock` of the lane?
+  bool covers(uint64_t key, uint32_t lane, uint32_t clock) const;
 
  private:
   // What a lane learned from others before operation `from`: its whole clock then.
@@ -65,7 +67,9 @@ class RankOrder {
   };
 
   void learn(uint32_t lane, const uint32_t* known);
-  const uint32_t* learned(uint32_t lane, size_t lesson) const { return learned_.data() + lessons_[lane][lesson - 1].at; }
+  const uint32_t* learned(uint32_t lane, size_t lesson) const {
+    return learned_.data() + lessons_[lane][lesson - 1].at;
+  }
 
   std::vector<uint32_t> streams_;
   std::vector<Clock> clocks_;  // by lane; the last is the host's

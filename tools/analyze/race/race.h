@@ -6,6 +6,7 @@
 // layers, steps and ranks, become one finding (report.cc, with races() itself).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -14,13 +15,13 @@
 namespace ringscope {
 
 enum class Hazard : uint8_t {
-  kArrival,      // race.read_before_arrival: reads what a transfer, or another stream's kernel, may still be writing
-  kNotReady,     // race.send_before_ready: a transfer sends what a kernel may still be writing
-  kOverwrite,    // race.overwrite_before_read: writes what a kernel may still be reading
-  kSendReused,   // race.send_buffer_reused: writes what a transfer may still be sending
-  kWriteWrite,   // race.write_write
-  kFreed,        // race.freed_in_use
-  kUnwritten,    // race.uninitialised_read
+  kArrival,     // race.read_before_arrival: reads what a transfer, or another stream's kernel, may still be writing
+  kNotReady,    // race.send_before_ready: a transfer sends what a kernel may still be writing
+  kOverwrite,   // race.overwrite_before_read: writes what a kernel may still be reading
+  kSendReused,  // race.send_buffer_reused: writes what a transfer may still be sending
+  kWriteWrite,  // race.write_write
+  kFreed,       // race.freed_in_use
+  kUnwritten,   // race.uninitialised_read
 };
 
 // A place at which an edge is missing, or bytes are read that nothing wrote.
@@ -30,7 +31,9 @@ struct Race {
   uint32_t first = kNoRow;   // op row of what should be done before; kNoRow = kUnwritten
   uint32_t second = kNoRow;  // op row of what should come after it; kNoRow = a free
   uint64_t buffer = 0, begin = 0, end = 0;
-  uint32_t event = 0;       // name of the event that seems to be meant for it, into strings; 0 = none
+  // Names of the events that may have been meant for it, into strings; 0 = none: waited for between the two without
+  // effect; the first and the last that were recorded behind the first operation.
+  std::array<uint32_t, 3> events{};
   uint32_t before = kNoRow, behind = kNoRow;  // streams of the missing edge; kNoRow = the host
   bool shared = false;      // one buffer serves two blocks at once: `second` was issued before `first`, or in one group
   uint32_t entry = kNoRow;  // op row in front of which the edge belongs: the first call of second's group

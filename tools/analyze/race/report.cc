@@ -87,7 +87,9 @@ class RaceReport {
     if (race.shared) return {"shared " + text(view_.ops[race.second].name), "shared " + group_name(race)};
     const std::string lanes = lane_text(race.before) + " > " + lane_text(race.behind) + " ";
     std::vector<std::string> keys{lanes + "before " + text(view_.ops[race.entry].name)};
-    if (race.event) keys.push_back(lanes + "by " + text(race.event));
+    // A helper that orders both ways around a call names both events alike: leaving it out is one mistake.
+    for (uint32_t event : race.events)
+      if (event) keys.push_back("event " + text(event));
     return keys;
   }
   // Calls of one group share what went wrong with one of them.
@@ -159,7 +161,8 @@ class RaceReport {
     if (race.hazard == Hazard::kUnwritten || race.hazard == Hazard::kFreed) return f.fix;
     const std::string second = std::string(view_.text(view_.ops[race.second].name));
     if (race.shared)
-      return "give the block that " + second + " brings a buffer of its own, apart from the one that is still in use; an "
+      return "give the block that " + second +
+             " brings a buffer of its own, apart from the one that is still in use; an "
              "event cannot help, as the block that is needed arrives in the same place";
     const std::string from = "record an event on " + lane_text(race.before) + " after " +
                              std::string(view_.text(view_.ops[race.first].name));
@@ -167,8 +170,17 @@ class RaceReport {
     const std::string to = race.behind == kNoRow
                                ? ", wait for it on the stream that the host synchronises before it reads " + entry
                                : ", wait for it on " + lane_text(race.behind) + " before " + entry;
-    return from + to +
-           (race.event ? " (event '" + std::string(view_.text(race.event)) + "' stands near, and does not do it)" : "");
+    return from + to + nearby_event(race);
+  }
+
+  static constexpr const char* kNoHelp = "' stands there and does not order them)";
+  std::string nearby_event(const Race& race) const {
+    uint32_t event = 0;
+    for (uint32_t other : race.events) {
+      if (event && other && other != event) return "";  // which of them was meant is not known
+      event = event ? event : other;
+    }
+    return event ? " (the event '" + std::string(view_.text(event)) + kNoHelp : "";
   }
 
   std::string other_evidence(const Race& race) const {
@@ -186,7 +198,7 @@ class RaceReport {
     size_t best = places[0];
     for (size_t i : places) {
       const Where &a = view_.ops[shown(races_[i])].where, &b = view_.ops[shown(races_[best])].where;
-      if (earlier(a, b)) best = i;
+      if (earlier(a, b) || (!earlier(b, a) && races_[i].hazard < races_[best].hazard)) best = i;
     }
     const Race& race = races_[best];
     Finding f = make_finding(id_of(race.hazard));

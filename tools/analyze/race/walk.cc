@@ -20,12 +20,11 @@ struct Memory {
 
 // What the walks of all ranks need.
 struct Job {
-  bool edges_recorded = false;  // not one event in the whole trace: what they order is not known
+  bool edges_recorded = false;                                   // without any, what they order is not known
   std::unordered_map<int, std::vector<const BufferRow*>> frees;  // in the order of one stream, by time
 
   explicit Job(const TraceView& view) {
-    edges_recorded = std::any_of(view.syncs.begin(), view.syncs.end(),
-                                 [](const SyncRow& sync) { return sync.kind != SyncKind::kHostSync; });
+    edges_recorded = !view.syncs.empty();
     for (const BufferRow& buffer : view.buffers)
       if (buffer.free_ns > 0 && buffer.free_stream != kAnyStream) frees[buffer.rank].push_back(&buffer);
     for (auto& [rank, rows] : frees)
@@ -158,7 +157,7 @@ class Walk {
   bool unread(const Cell& cell) const {
     if (cell.write.clock == 0 || !is_comm(view_.ops[cell.write.op])) return false;
     bool read = false;
-    cell.reads.each([&](const Epoch& epoch) { read = read || !beside(epoch); });
+    cell.reads.each([&](const Epoch& epoch) { read = read || !beside(epoch) || epoch.op == now_.op; });
     return !read;
   }
 
@@ -236,28 +235,33 @@ class Walk {
     race.before = order_->stream_of(pair.earlier.lane);
     race.behind = order_->stream_of(now_.lane);
     race.entry = entry_;
-    if (!pair.shared) race.event = event_between(pair.earlier);
+    if (!pair.shared) name_events(race, pair.earlier);
     return race;
   }
 
-  // The event that was meant to order them: one that the later lane waits for in between although it does not help (it
-  // was never recorded, or too early), otherwise the first one recorded behind the earlier operation.
-  uint32_t event_between(const Epoch& earlier) const {
+  // The events that may have been meant to order them: one that is waited for in between although it does not help (it
+  // was never recorded, or too early), and the first and the last that were recorded behind the earlier.
+  void name_events(Race& race, const Epoch& earlier) const {
     const uint64_t issue = view_.ops[earlier.op].issue;
-    const uint32_t behind = order_->stream_of(now_.lane), before = order_->stream_of(earlier.lane);
+    const uint32_t waits_on = race.behind == kNoRow ? view_.ops[now_.op].stream : race.behind;
+    auto& [waited, first, last] = race.events;
     size_t left = kNearbySyncs;
     for (size_t i = next_sync_; i-- > first_sync_ && view_.syncs[i].issue > issue && left-- > 0;) {
       const SyncRow& sync = view_.syncs[i];
-      if (sync.kind == SyncKind::kWait && sync.stream == behind &&
-          (sync.key == 0 || order_->recorded_on(sync.key) == earlier.lane))
-        return sync.name;
+      const bool no_help =
+          sync.kind == SyncKind::kWait &&
+          (sync.key == 0 || (sync.stream == waits_on && order_->recorded_on(sync.key) == earlier.lane));
+      if (no_help && !waited) waited = sync.name;
+      if (!last && covers(sync, earlier)) last = sync.name;
     }
-    const auto rows = view_.syncs.begin();
-    auto sync = std::upper_bound(rows + ptrdiff_t(first_sync_), rows + ptrdiff_t(next_sync_), issue,
+    const auto rows = view_.syncs.begin(), end = rows + ptrdiff_t(next_sync_);
+    auto sync = std::upper_bound(rows + ptrdiff_t(first_sync_), end, issue,
                                  [](uint64_t value, const SyncRow& row) { return value < row.issue; });
-    for (left = kNearbySyncs; sync != rows + ptrdiff_t(next_sync_) && left-- > 0; ++sync)
-      if (sync->kind == SyncKind::kRecord && sync->stream == before) return sync->name;
-    return 0;
+    for (left = kNearbySyncs; sync != end && !first && left-- > 0; ++sync)
+      if (covers(*sync, earlier)) first = sync->name;
+  }
+  bool covers(const SyncRow& sync, const Epoch& epoch) const {
+    return sync.kind == SyncKind::kRecord && order_->covers(sync.key, epoch.lane, epoch.clock);
   }
 
   // Memory goes back in the order of one stream: what other streams do with it must be done there by then.
