@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/config/job_config.h"
+#include "runtime/fault/site.h"
 #include "runtime/model/host_tensor.h"
 #include "runtime/sched/sched.h"
 #include "runtime/train/attention_dump.h"
@@ -28,6 +29,7 @@ struct TrainHooks {
   std::function<void(const StepReport&)> on_progress;  // on rank 0's thread
   std::function<void(const StallSnapshot&)> on_stall;  // on the calling thread, ranks still blocked
   std::function<bool()> interrupted;                   // polled; true = finish the trace and leave
+  std::function<void(bool begins)> on_listing;         // the run that lists sites, ahead of one with something planted
 };
 
 struct RankTraffic {  // bytes copied towards peers, by axis, forward / everything
@@ -50,6 +52,9 @@ struct TrainOptions {
 
 // The recorder, when open, receives everything. Errors: kUsage (validate), kData (data file, checkpoint).
 Result<TrainResult> train(const JobConfig&, const TrainHooks&, const TrainOptions& = {});
+
+// What the ranks of this job do at every seam, by a run in which nothing is computed, sent or recorded.
+Result<SiteTable> list_sites(const JobConfig&);
 
 // One batch through a checkpoint (CLI.md, "eval tensors").
 struct EvalInput {
