@@ -78,7 +78,7 @@ class RaceReport {
     if (race.hazard == Hazard::kUnwritten) {
       const BufferRow* buffer = index_.buffer(race.buffer);
       const uint32_t writer = buffer ? writers_.of(buffer->name) : 0;
-      return {writer ? "writer " + text(writer) : "buffer " + (buffer ? text(buffer->name) : "")};
+      return {"writer " + text(writer)};  // of what nobody writes anywhere, nothing tells one mistake from two
     }
     if (race.hazard == Hazard::kFreed) {
       const BufferRow* buffer = index_.buffer(race.buffer);
@@ -183,15 +183,19 @@ class RaceReport {
     return event ? " (the event '" + std::string(view_.text(event)) + kNoHelp : "";
   }
 
+  // What would raise the confidence, and what would take it all back.
   std::string other_evidence(const Race& race) const {
     if (race.hazard == Hazard::kUnwritten)
-      return "a writer that declares no access (a kernel, the host, another device) would withdraw it; a run whose "
-             "memory is filled with NaN at each allocation would show the damage";
+      return "a run whose memory is filled with NaN at each allocation; a writer that declares no access (a kernel, "
+             "the "
+             "host, another device) would withdraw the finding";
     if (race.hazard == Hazard::kFreed)
-      return "an edge to the freeing stream that the trace does not hold would withdraw it; the allocator's own log of "
-             "what was handed out again would confirm it";
-    return "an edge that the trace does not hold, as by a host thread or library that was not recorded, would withdraw "
-           "it; a run with a delay in front of the operation that should come first would show the damage";
+      return "the allocator's own log of what it handed out again; an edge to the freeing stream that the trace does "
+             "not "
+             "hold would withdraw the finding";
+    return "a run with a delay in front of " + std::string(view_.text(view_.ops[race.first].name)) +
+           "; an edge that the trace does not hold, made by a library or a host thread that was not recorded, would "
+           "withdraw the finding";
   }
 
   Finding finding(const std::vector<size_t>& places) const {
@@ -242,6 +246,22 @@ class RaceReport {
 };
 
 }  // namespace
+
+void add_races(std::vector<Finding>& found, std::vector<Finding> races) {
+  const size_t others = found.size();
+  for (Finding& f : races) {
+    for (size_t i = 0; i < others && f.root && f.id == id_of(Hazard::kUnwritten); ++i) {
+      const Finding& cause = found[i];
+      // Who leaves a call out, or makes another one, has nothing in the memory that it would have filled.
+      if (!cause.root || earlier(f.where, cause.where) ||
+          !std::includes(cause.ranks.begin(), cause.ranks.end(), f.ranks.begin(), f.ranks.end()))
+        continue;
+      f.root = false;
+      f.caused_by = int(i);
+    }
+    found.push_back(std::move(f));
+  }
+}
 
 std::vector<Finding> races(const TraceIndex& index) {
   std::vector<Race> found = walk_ranks(index);

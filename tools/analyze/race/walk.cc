@@ -89,6 +89,7 @@ class Walk {
     // An access whose operation was lost (kNoRow) belongs to no row and must not stop the walk.
     while (next < accesses.size() && (accesses[next].op == kNoRow || accesses[next].op < row)) ++next;
     bool any = false;
+    op_accesses_ = next;
     for (; next < accesses.size() && accesses[next].op == row; ++next) {
       if (accesses[next].end > accesses[next].begin) touch(accesses[next]);
       any = true;
@@ -111,11 +112,11 @@ class Walk {
       unwritten_begin = std::min(unwritten_begin, begin);
       unwritten_end = end;
     });
-    if (unwritten_end > 0) unwritten(memory, access.buffer, unwritten_begin, unwritten_end);
+    const bool told = unwritten_end > 0 && tell_unwritten(memory, access.buffer, unwritten_begin, unwritten_end);
     if (!writes) {
       memory.shadow.note(access.begin, access.end, [&](Cell& cell) {
         cell.reads.note(now_);
-        cell.told = cell.told || cell.write.clock == 0;
+        cell.told = cell.told || (told && cell.write.clock == 0);
       });
       return;
     }
@@ -293,16 +294,29 @@ class Walk {
     return race;
   }
 
-  void unwritten(const Memory& memory, uint64_t buffer, uint64_t begin, uint64_t end) {
+  bool tell_unwritten(const Memory& memory, uint64_t buffer, uint64_t begin, uint64_t end) {
     const OpRow& op = view_.ops[now_.op];
     const BufferRow* row = memory.row;
     // Only where everything that happened to the memory since it was allocated is in the trace.
     if (!row || row->alloc_ns <= 0 || row->bytes < end || undeclared_ns_ >= row->alloc_ns ||
-        row->alloc_ns > op.enqueue_ns || !index_.lossless(rank_, row->alloc_ns, op.enqueue_ns))
-      return;
+        row->alloc_ns > op.enqueue_ns || row->category == MemCategory::kStatistics || measures(now_.op) ||
+        !index_.lossless(rank_, row->alloc_ns, op.enqueue_ns))
+      return false;
     Race race = of_memory(Hazard::kUnwritten, buffer, begin, end);
     race.second = race.entry = now_.op;
     found_.push_back(race);
+    return true;
+  }
+  // Does the operation only fill memory of the recording's own? What it looks at need not be used by the program.
+  bool measures(uint32_t op) const {
+    bool any = false;
+    for (size_t i = op_accesses_; i < view_.accesses.size() && view_.accesses[i].op == op; ++i) {
+      if (view_.accesses[i].mode == AccessMode::kRead) continue;
+      const BufferRow* buffer = index_.buffer(view_.accesses[i].buffer);
+      if (!buffer || buffer->category != MemCategory::kStatistics) return false;
+      any = true;
+    }
+    return any;
   }
 
   const TraceIndex& index_;
@@ -320,6 +334,7 @@ class Walk {
   Memory* last_memory_ = nullptr;
   Epoch now_;
   uint32_t entry_ = kNoRow, told_beside_ = kNoRow;
+  size_t op_accesses_ = 0;  // where those of the operation begin
   int64_t undeclared_ns_ = -1;
   std::vector<Pair> pairs_;  // of the operation that is walked
 };
