@@ -261,7 +261,6 @@ class Edges {
       for (const auto& [kind, rows] : kinds)
         if (is_of(Change(how), SyncKind(std::get<1>(kind))))
           judge({rows[turn++ * 7 % rows.size()]}, Change(how), count);
-      if (Change(how) != Change::kWaitDropped && Change(how) != Change::kNeverRecorded) continue;
       for (const auto& [event, rows] : names) {
         std::vector<size_t> chosen;
         for (size_t i : rows)

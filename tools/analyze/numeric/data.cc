@@ -20,11 +20,10 @@ Where seen_at(const Finding& f) {
   return where;
 }
 
-// Values that a race can have changed: what a device computed. Positions and divisors of the named findings come from
-// the host's arithmetic, reductions from the call.
+// Values that a race can have changed: what a device computed or reduced. A maximum that is read before its reduction
+// has arrived is the own one. Positions and divisors of the named findings come from the host's arithmetic.
 bool computed(const Finding& f) {
-  return starts_with(f, "numeric.") || f.id == "softmax.nan_rows" || f.id == "softmax.lse_merge" ||
-         f.id.ends_with(".unexplained");
+  return starts_with(f, "numeric.") || starts_with(f, "softmax.") || f.id.ends_with(".unexplained");
 }
 
 // Can `cause`, a root of another family, be what is behind a data finding?

@@ -175,11 +175,13 @@ class RaceReport {
 
   static constexpr const char* kNoHelp = "' stands there and does not order them)";
   std::string nearby_event(const Race& race) const {
+    const auto& [waited, no_help, first, last] = race.events;
     uint32_t event = 0;
-    for (uint32_t other : race.events) {
+    for (uint32_t other : {no_help, first, last}) {
       if (event && other && other != event) return "";  // which of them was meant is not known
       event = event ? event : other;
     }
+    event = event ? event : waited;
     return event ? " (the event '" + std::string(view_.text(event)) + kNoHelp : "";
   }
 

@@ -240,19 +240,19 @@ class Walk {
     return race;
   }
 
-  // The events that may have been meant to order them: one that is waited for in between although it does not help (it
-  // was never recorded, or too early), and the first and the last that were recorded behind the earlier.
+  // The events that may have been meant to order them: the last one that the later lane waited for in between, the last
+  // that was waited for without effect (never recorded, or before the earlier operation), and the first and the last
+  // that were recorded behind the earlier one.
   void name_events(Race& race, const Epoch& earlier) const {
     const uint64_t issue = view_.ops[earlier.op].issue;
     const uint32_t waits_on = race.behind == kNoRow ? view_.ops[now_.op].stream : race.behind;
-    auto& [waited, first, last] = race.events;
+    auto& [waited, no_help, first, last] = race.events;
     size_t left = kNearbySyncs;
     for (size_t i = next_sync_; i-- > first_sync_ && view_.syncs[i].issue > issue && left-- > 0;) {
       const SyncRow& sync = view_.syncs[i];
-      const bool no_help =
-          sync.kind == SyncKind::kWait &&
-          (sync.key == 0 || (sync.stream == waits_on && order_->recorded_on(sync.key) == earlier.lane));
-      if (no_help && !waited) waited = sync.name;
+      const bool waits = sync.kind == SyncKind::kWait;
+      if (waits && !waited && sync.stream == waits_on) waited = sync.name;
+      if (waits && !no_help && orders_nothing(sync, earlier)) no_help = sync.name;
       if (!last && covers(sync, earlier)) last = sync.name;
     }
     const auto rows = view_.syncs.begin(), end = rows + ptrdiff_t(next_sync_);
@@ -260,6 +260,12 @@ class Walk {
                                  [](uint64_t value, const SyncRow& row) { return value < row.issue; });
     for (left = kNearbySyncs; sync != end && !first && left-- > 0; ++sync)
       if (covers(*sync, earlier)) first = sync->name;
+  }
+  bool orders_nothing(const SyncRow& wait, const Epoch& earlier) const {
+    if (wait.key == 0) return true;
+    const uint32_t lane = order_->recorded_on(wait.key);
+    return lane == order_->known_lane(wait.stream) ||
+           (lane == earlier.lane && !order_->covers(wait.key, lane, earlier.clock));
   }
   bool covers(const SyncRow& sync, const Epoch& epoch) const {
     return sync.kind == SyncKind::kRecord && order_->covers(sync.key, epoch.lane, epoch.clock);
