@@ -32,7 +32,7 @@ struct Race {
   uint32_t second = kNoRow;  // op row of what should come after it; kNoRow = a free
   uint64_t buffer = 0, begin = 0, end = 0;
   // Names of the events that may have been meant for it, into strings; 0 = none: the last that the later side waited
-  // for, the last that was waited for without effect, the first and the last recorded behind the earlier side.
+  // for, the first that was waited for without effect, the first and the last recorded behind the earlier side.
   std::array<uint32_t, 4> events{};
   uint32_t before = kNoRow, behind = kNoRow;  // streams of the missing edge; kNoRow = the host
   bool shared = false;      // one buffer serves two blocks at once: `second` was issued before `first`, or in one group

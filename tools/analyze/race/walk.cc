@@ -240,9 +240,9 @@ class Walk {
     return race;
   }
 
-  // The events that may have been meant to order them: the last one that the later lane waited for in between, the last
-  // that was waited for without effect (never recorded, or before the earlier operation), and the first and the last
-  // that were recorded behind the earlier one.
+  // The events that may have been meant to order them: the last one that the later lane waited for in between, the
+  // first that was waited for without effect (never recorded, or before the earlier operation), and the first and the
+  // last that were recorded behind the earlier one.
   void name_events(Race& race, const Epoch& earlier) const {
     const uint64_t issue = view_.ops[earlier.op].issue;
     const uint32_t waits_on = race.behind == kNoRow ? view_.ops[now_.op].stream : race.behind;
@@ -250,19 +250,19 @@ class Walk {
     size_t left = kNearbySyncs;
     for (size_t i = next_sync_; i-- > first_sync_ && view_.syncs[i].issue > issue && left-- > 0;) {
       const SyncRow& sync = view_.syncs[i];
-      const bool waits = sync.kind == SyncKind::kWait;
-      if (waits && !waited && sync.stream == waits_on) waited = sync.name;
-      if (waits && !no_help && orders_nothing(sync, earlier)) no_help = sync.name;
+      if (sync.kind == SyncKind::kWait && !waited && sync.stream == waits_on) waited = sync.name;
       if (!last && covers(sync, earlier)) last = sync.name;
     }
     const auto rows = view_.syncs.begin(), end = rows + ptrdiff_t(next_sync_);
     auto sync = std::upper_bound(rows + ptrdiff_t(first_sync_), end, issue,
                                  [](uint64_t value, const SyncRow& row) { return value < row.issue; });
-    for (left = kNearbySyncs; sync != end && !first && left-- > 0; ++sync)
-      if (covers(*sync, earlier)) first = sync->name;
+    for (left = kNearbySyncs; sync != end && (!first || !no_help) && left-- > 0; ++sync) {
+      if (!first && covers(*sync, earlier)) first = sync->name;
+      if (!no_help && orders_nothing(*sync, earlier)) no_help = sync->name;
+    }
   }
   bool orders_nothing(const SyncRow& wait, const Epoch& earlier) const {
-    if (wait.key == 0) return true;
+    if (wait.kind != SyncKind::kWait || wait.key == 0) return wait.kind == SyncKind::kWait;
     const uint32_t lane = order_->recorded_on(wait.key);
     return lane == order_->known_lane(wait.stream) ||
            (lane == earlier.lane && !order_->covers(wait.key, lane, earlier.clock));
