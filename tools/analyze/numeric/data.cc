@@ -31,8 +31,12 @@ bool may_cause(const Finding& cause, const Finding& f) {
   // Calls that went wrong somewhere, nobody knows where, make replicas differ before anything stands still.
   if (cause.root && cause.id == "hang.undecided") return f.id == "numeric.replica";
   if (!cause.root || cause.where.step < 0) return false;
-  if (starts_with(cause, "race.") && !computed(f)) return false;
-  return !earlier(seen_at(f), cause.where);
+  if (!starts_with(cause, "race.")) return !earlier(seen_at(f), cause.where);
+  // Memory that nothing wrote can be anything's: positions, labels, counts.
+  if (!computed(f) && cause.id != "race.uninitialised_read") return false;
+  Where from = cause.where;
+  if (from.layer < 0 && from.pass == Pass::kBackward) from.layer = INT16_MAX;  // the head, maybe: its pass is the first
+  return !earlier(seen_at(f), from);
 }
 
 bool not_a_number(const Finding& f) { return f.id == "numeric.nonfinite" || f.id == "softmax.nan_rows"; }

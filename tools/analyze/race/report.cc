@@ -249,13 +249,27 @@ class RaceReport {
 
 }  // namespace
 
+namespace {
+
+// Can what is seen at `at` come from what happened at `from`? What has no layer or hop of its own lies anywhere in its
+// pass: the head's backward pass is the first of all, the joining of what a ring brought comes after its last hop.
+bool may_come_from(Where at, Where from) {
+  if (at.ring_step < 0) at.ring_step = INT16_MAX;
+  if (at.layer < 0 && at.pass == Pass::kForward) at.layer = INT16_MAX;
+  if (from.layer < 0 && from.pass == Pass::kBackward) from.layer = INT16_MAX;
+  return !earlier(at, from);
+}
+
+}  // namespace
+
 void add_races(std::vector<Finding>& found, std::vector<Finding> races) {
   const size_t others = found.size();
   for (Finding& f : races) {
-    for (size_t i = 0; i < others && f.root && f.id == id_of(Hazard::kUnwritten); ++i) {
+    for (size_t i = 0; i < others && f.root; ++i) {
       const Finding& cause = found[i];
-      // Who leaves a call out, or makes another one, has nothing in the memory that it would have filled.
-      if (!cause.root || earlier(f.where, cause.where) ||
+      // Who leaves a call out has nothing in the memory that it would have filled, and who makes another one writes
+      // where it should only have read.
+      if (!cause.root || !may_come_from(f.where, cause.where) ||
           !std::includes(cause.ranks.begin(), cause.ranks.end(), f.ranks.begin(), f.ranks.end()))
         continue;
       f.root = false;
