@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory_resource>
 #include <vector>
 
 #include "tracedb/model/trace_view.h"
@@ -17,7 +18,7 @@ struct Epoch {
   uint32_t op = kNoRow;
 };
 
-// Reads since the last write, at most one a lane. A rank has few lanes: four fit without an allocation, and
+// Reads since the last write, at most one a lane. A buffer is read by few of them: two fit without an allocation, and
 // none is ever dropped.
 class Reads {
  public:
@@ -46,7 +47,7 @@ class Reads {
   }
 
  private:
-  std::array<Epoch, 4> few_{};
+  std::array<Epoch, 2> few_{};
   uint32_t count_ = 0;
   std::vector<Epoch> more_;
 };
@@ -61,6 +62,9 @@ struct Cell {
 
 class Shadow {
  public:
+  explicit Shadow(std::pmr::memory_resource* pool) : cells_(pool) {}
+  Shadow(const Shadow&) = delete;
+
   // Visits what lies in [begin, end), in order: visit(first byte, last byte + 1, cell or null where nothing was
   // touched yet). note() or overwrite() of the same range follows.
   template <class Visit>
@@ -112,7 +116,7 @@ class Shadow {
   }
 
  private:
-  using Cells = std::map<uint64_t, Cell>;  // by first byte
+  using Cells = std::pmr::map<uint64_t, Cell>;  // by first byte
 
   // The first cell that reaches past `begin`; it starts there or later.
   Cells::iterator first_cell(uint64_t begin) {

@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kNearbySyncs = 64;  // of a missing edge, in which its event is looked for
 
 struct Memory {
+  explicit Memory(std::pmr::memory_resource* pool) : shadow(pool) {}
   Shadow shadow;
   const BufferRow* row = nullptr;
 };
@@ -146,7 +147,7 @@ class Walk {
 
   Memory& memory_of(uint64_t buffer) {
     if (buffer != last_buffer_ || !last_memory_) {
-      const auto [entry, fresh] = memory_.try_emplace(buffer);
+      const auto [entry, fresh] = memory_.try_emplace(buffer, &pool_);
       last_memory_ = &entry->second;
       last_buffer_ = buffer;
       if (fresh) last_memory_->row = index_.buffer(buffer);
@@ -335,6 +336,7 @@ class Walk {
   uint32_t begin_ = 0, end_ = 0;
   size_t first_sync_ = 0, last_sync_ = 0, next_sync_ = 0;
   RankOrder* order_ = nullptr;
+  std::pmr::unsynchronized_pool_resource pool_;  // of cells: they come and go with every write over a part
   std::unordered_map<uint64_t, Memory> memory_;
   uint64_t last_buffer_ = 0;
   Memory* last_memory_ = nullptr;
