@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/attention/attention_rows.h"
 #include "runtime/attention/softmax_log.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/device/device.h"
@@ -44,7 +45,8 @@ struct AttentionEnv {
 // Token facts of one microbatch, for every shard of the CP group.
 struct AttentionBatch {
   std::vector<kernels::TokenInfo> shards;        // by CP rank
-  std::vector<std::vector<SampledRow>> sampled;  // by CP rank: rows that see two shards or more
+  std::vector<std::vector<SampledRow>> sampled;  // by CP rank; where the sequence is split, rows that see two shards
+  std::shared_ptr<const LayoutTokens> layout;    // null = nothing is recorded
   kernels::AttentionDropout dropout;
 };
 

@@ -1,23 +1,29 @@
 #include "runtime/train/loader.h"
 
+#include <algorithm>
+
 #include "probes/recorder/emit.h"
 #include "runtime/kernels/kernels.h"
+#include "runtime/model/batch_records.h"
 #include "runtime/train/text_data.h"
 
 namespace ringscope {
 namespace {
 
-// Up to three rows of the shard that see keys of two shards or more: first, middle, last of them.
-std::vector<SampledRow> sampled_rows(const SequenceSplit& split, int cp_rank, const std::vector<Sequence>& sequences) {
+// Up to three rows of the shard that see keys of two shards or more, of one rank any that see keys: first, middle, last
+// of them. From one sequence, in every step another.
+std::vector<SampledRow> sampled_rows(const SequenceSplit& split, int cp_rank, const std::vector<Sequence>& sequences,
+                                     int step) {
   const std::vector<int32_t> rows = split.rows(cp_rank);
   std::vector<SampledRow> found;
-  for (size_t b = 0; b < sequences.size() && found.empty(); ++b) {
+  for (size_t n = 0; n < sequences.size() && found.empty(); ++n) {
+    const size_t b = (n + size_t(std::max(step, 0))) % sequences.size();
     const std::vector<int32_t>& document = sequences[b].info.document;
     // first_foreign[row]: does the document up to this row have rows of another shard?
     std::vector<char> mixed(document.size(), 0);
     int first_owner = -1;
     for (size_t row = 0; row < document.size(); ++row) {
-      if (row == 0 || document[row] != document[row - 1]) first_owner = split.owner(row);
+      if (row == 0 || document[row] != document[row - 1]) first_owner = split.owner(row), mixed[row] = split.cp() == 1;
       else mixed[row] = mixed[row - 1] || split.owner(row) != first_owner;
       if (document[row] < 0) mixed[row] = 0;
     }
@@ -95,8 +101,8 @@ ModelBatch Loader::load(const std::vector<Sequence>& sequences) {
     info.document =
         upload("batch.document", column(cp, [](const Sequence& s, int32_t row) { return s.info.document[row]; }));
     out.attention.shards.push_back(info);
-    out.attention.sampled.push_back(rs_enabled() && split_.cp() > 1 ? sampled_rows(split_, cp, sequences)
-                                                                    : std::vector<SampledRow>());
+    out.attention.sampled.push_back(rs_enabled() ? sampled_rows(split_, cp, sequences, device.where().step)
+                                                 : std::vector<SampledRow>());
   }
   kernels::AttentionDropout& dropout = out.attention.dropout;
   dropout.p = ctx_.config->model.attention_dropout;
@@ -107,45 +113,39 @@ ModelBatch Loader::load(const std::vector<Sequence>& sequences) {
   for (const Sequence& s : sequences) samples.push_back(s.sample);
   dropout.sample = upload("batch.sample_ids", std::move(samples));
 
-  record(
-      PositionRole::kData, sequences,
-      column(own, [](const Sequence& s, int32_t row) { return s.info.document[row] < 0 ? 0 : s.info.position[row]; }),
-      0);
+  record_batch(out, sequences);
   return out;
 }
 
-void Loader::record(PositionRole role, const std::vector<Sequence>& sequences, const std::vector<int32_t>& positions,
-                    float rope_base) const {
+void Loader::record_batch(ModelBatch& batch, const std::vector<Sequence>& sequences) const {
   if (!rs_enabled()) return;
-  const std::vector<int32_t> rows = split_.rows(ctx_.coord.cp);
-  for (size_t b = 0; b < sequences.size(); ++b) {
-    std::vector<int32_t> position(positions.begin() + b * rows.size(), positions.begin() + (b + 1) * rows.size());
-    std::vector<int32_t> document;
-    for (int32_t row : rows) document.push_back(sequences[b].info.document[row]);
-    for (const PositionRun& run : position_runs(rows, position, document)) {
-      PositionRunRecord record{};
-      record.where = ctx_.device->where().pack();
-      record.token_start = uint32_t(run.row);
-      record.count = uint32_t(run.count);
-      record.pos_start = uint32_t(run.position);
-      record.stride = 1;
-      record.role = uint32_t(role);
-      record.document = uint32_t(run.document);
-      record.sample = uint32_t(sequences[b].sample);
-      record.rope_base = rope_base;
-      emit(RecordKind::kPositionRun, record);
-    }
+  auto layout = std::make_shared<LayoutTokens>();
+  layout->batch = batch.batch;
+  for (const Sequence& s : sequences) layout->sample.push_back(s.sample);
+  for (int cp = 0; cp < split_.cp(); ++cp) {
+    std::vector<int32_t> rows, documents;
+    for (const Sequence& s : sequences)
+      for (int32_t row : split_.rows(cp)) {
+        rows.push_back(row);
+        documents.push_back(s.info.document[row]);
+      }
+    layout->row.push_back(std::move(rows));
+    layout->document.push_back(std::move(documents));
   }
-}
+  batch.attention.layout = layout;
 
-bool Loader::record_applied(const ModelBatch& batch, const std::vector<Sequence>& sequences) {
-  if (!rs_enabled()) return true;
-  const std::vector<double> read = ctx_.device->read_back(*ctx_.compute, batch.position, "positions");
-  if (read.empty()) return false;
-  const bool rope = ctx_.config->model.arch == Arch::kLlama;
-  record(rope ? PositionRole::kRope : PositionRole::kEmbedding, sequences, {read.begin(), read.end()},
-         rope ? float(ctx_.config->model.rope_theta) : 0);
-  return true;
+  std::vector<int32_t> positions, tokens, labels;
+  for (const Sequence& s : sequences)
+    for (int32_t row : split_.rows(ctx_.coord.cp)) {
+      positions.push_back(s.info.document[row] < 0 ? 0 : s.info.position[row]);
+      tokens.push_back(row < int32_t(s.tokens.size()) ? s.tokens[row] : kNoToken);
+      labels.push_back(row < int32_t(s.labels.size()) ? s.labels[row] : kNoLabel);
+    }
+  const size_t own = size_t(ctx_.coord.cp);
+  const ShardTokens shard{layout->row[own], layout->document[own], layout->sample};
+  record_positions(ctx_.device->where(), PositionRole::kData, shard, positions, 0);
+  record_labels(ctx_.device->where(), LabelRole::kData, shard, tokens, labels);
+  record_applied_batch(ctx_, batch);
 }
 
 }  // namespace ringscope
