@@ -13,8 +13,8 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// Below it the sum may be the end of the kernels' exp (exp(-87)) and not the part.
-const double kLeastPart = std::exp(-80.0);
+// Further down the end of the kernels' exp (exp(-87)) would count beside the part.
+const double kLeastPart = std::exp(-40.0);
 
 // Of one block of K and V, in the order of its owner's tensor whatever lies between.
 uint64_t block_checksum(const AttentionRows::Part& part, int64_t batch) {

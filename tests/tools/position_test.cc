@@ -117,9 +117,17 @@ TEST(Position, ContiguousOnZigzagIsOneRoot) {
   }
 }
 
-TEST(Position, Unexplained) {
+TEST(Position, Overlap) {
   const auto half = [](uint32_t, uint32_t row, int rank) { return rank == 1 ? row / 2 : row; };
   const Report report = analyze(position_rows(2, "contiguous", half));
+  ASSERT_EQ(ids(report), "position.overlap");
+  EXPECT_EQ(report.findings[0].ranks, std::vector<int>{1});
+  EXPECT_NE(report.findings[0].sentence.find("twice (8)"), std::string::npos) << report.findings[0].sentence;
+}
+
+TEST(Position, Unexplained) {
+  const auto twice = [](uint32_t, uint32_t row, int rank) { return rank == 1 ? 2 * row : row; };
+  const Report report = analyze(position_rows(2, "contiguous", twice));
   ASSERT_EQ(ids(report), "position.unexplained");
   EXPECT_EQ(report.findings[0].ranks, std::vector<int>{1});
   EXPECT_EQ(report.findings[0].where.step, 0);

@@ -24,7 +24,7 @@ Where seen_at(const Finding& f) {
 // the host's arithmetic, reductions from the call.
 bool computed(const Finding& f) {
   return starts_with(f, "numeric.") || f.id == "softmax.nan_rows" || f.id == "softmax.lse_merge" ||
-         f.id.ends_with(".unexplained");
+         f.id == "ring.stale_block" || f.id.ends_with(".unexplained");
 }
 
 // Can `cause`, a root of another family, be what is behind a data finding?
@@ -71,7 +71,11 @@ DataFindings data_findings(const TraceIndex& index) {
   };
   add(three_step_softmax(index));
   add(lse_merge(index));
+  add({travelling_blocks(index), {}});
   add(positions(index));
+  add({mask_rows(index), {}});
+  add(recomputed_attention(index, all.findings));
+  add(labels(index));
   add(losses(index));
   add({nonfinite_values(index), {}});
   add({replica_differences(index), {}});

@@ -167,13 +167,14 @@ class Nonfinite {
     if (!keys) return false;
     uint32_t document = kPaddingDocument;
     for (const PositionBlock& block : sample.blocks)
-      for (size_t i = block.first; i < block.last && document == kPaddingDocument; ++i) {
+      for (const size_t i : block.runs) {
         const PositionRunRow& run = view_.position_runs[i];
-        if (block.role == PositionRole::kData && run.token_start <= row && row - run.token_start < run.count)
+        if (document == kPaddingDocument && block.role == PositionRole::kData && run.token_start <= row &&
+            row - run.token_start < run.count)
           document = run.document;
       }
     if (document == kPaddingDocument) return false;
-    for (size_t i = keys->first; i < keys->last; ++i)
+    for (const size_t i : keys->runs)
       if (view_.position_runs[i].document == document && view_.position_runs[i].token_start <= row) return true;
     return false;
   }
