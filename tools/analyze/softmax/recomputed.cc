@@ -149,9 +149,8 @@ class Recomputed {
     std::vector<int> ranks;
     for (const Share& s : shares_) ranks.push_back(rows_[s.put_out].rank);
     Finding f = at("softmax.unexplained", put_out, ranks, shares_.size());
-    f.where.ring_step = put_out.where.ring_step;
     f.sentence = "attention kernels on " + ranks_text(f.ranks) +
-                 " put out something else than softmax of q, K and V from " + place_text(f.where) + " on (" +
+                 " put out something else than softmax of q, K and V from " + place_text(put_out.where) + " on (" +
                  row_text(put_out) + ", keys of member " + std::to_string(put_out.kv_owner) + ": " +
                  difference(put_out, right) + hint(put_out, right) + "; " + std::to_string(shares_.size()) + " of " +
                  std::to_string(compared_) + " rows that were computed again)";
