@@ -17,7 +17,6 @@
 #include "runtime/attention/softmax_log.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/device/device.h"
-#include "runtime/fault/fault.h"
 #include "runtime/kernels/kernels.h"
 
 namespace ringscope {
@@ -33,7 +32,6 @@ struct AttentionEnv {
   Stream* compute = nullptr;
   Stream* transfer = nullptr;  // == compute: no overlap
   Communicator* cp = nullptr;  // null when CP = 1
-  const FaultPlan* fault = nullptr;
   SoftmaxLog* log = nullptr;
   AttentionKernels kernels;
   double scale = 1;  // of the scores, D^-1/2
@@ -45,7 +43,7 @@ struct AttentionEnv {
 // Token facts of one microbatch, for every shard of the CP group.
 struct AttentionBatch {
   std::vector<kernels::TokenInfo> shards;        // by CP rank
-  std::vector<std::vector<SampledRow>> sampled;  // by CP rank; where the sequence is split, rows that see two shards
+  std::vector<std::vector<SampledRow>> sampled;  // by CP rank: rows that see two shards or more
   std::shared_ptr<const LayoutTokens> layout;    // null = nothing is recorded
   kernels::AttentionDropout dropout;
 };

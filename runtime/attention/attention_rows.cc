@@ -29,123 +29,156 @@ uint64_t block_checksum(const AttentionRows::Part& part, int64_t batch) {
 
 }  // namespace
 
-int AttentionRows::local_head(int64_t heads) const { return SoftmaxLog::sampled_head(device_.where(), heads); }
-
-const SampledRow* AttentionRows::row(const Call& call, int shard) const {
-  if (!rs_enabled() || !call.batch.layout || call.batch.sampled[size_t(shard)].empty()) return nullptr;
-  const std::vector<SampledRow>& rows = call.batch.sampled[size_t(shard)];
+std::vector<AttentionRows::Row> AttentionRows::rows(const Call& call, int shard, int owner, RowMaker maker,
+                                                    int64_t heads, DType dtype) const {
+  std::vector<Row> rows;
+  if (!rs_enabled() || !call.batch.layout) return rows;
+  const LayoutTokens& layout = *call.batch.layout;
+  const std::vector<int32_t>& document = layout.document[size_t(shard)];
+  const size_t tokens = document.size(), half = (tokens + 1) / 2;
   const Where& where = device_.where();
-  return &rows[size_t(where.step + 2 * where.layer + where.microbatch + 4) % rows.size()];  // -1 = unknown
-}
-
-AttentionRowRecord AttentionRows::record(const Call& call, const SampledRow& row, int owner, RowMaker maker,
-                                         DType dtype) const {
-  AttentionRowRecord record{};
-  record.where = device_.where().pack();
-  record.position = uint32_t(row.row);
-  record.kv_owner = uint16_t(owner);
-  record.sample = uint32_t(row.sample);
-  record.parts = uint16_t(call.parts);
-  record.maker = uint8_t(maker);
-  record.dtype = uint8_t(dtype);
-  record.method = uint16_t(call.method);
-  record.block_owner = uint16_t(owner);
-  return record;
+  // A fixed walk through the tokens: every call begins elsewhere, and all ranks of a group alike.
+  const size_t from = size_t(where.step + 5 * where.layer + 3 * where.microbatch + 9) * 0x9E37 % 0xFFF1;
+  for (const size_t begin : {size_t(0), half}) {
+    const size_t count = begin ? tokens - half : half;
+    for (size_t n = 0; n < count; ++n) {
+      const size_t token = begin + (from + n) % count;
+      if (document[token] < 0) continue;
+      Row row{int64_t(token), SoftmaxLog::sampled_head(where, heads), {}};
+      row.record.where = where.pack();
+      row.record.position = uint32_t(layout.row[size_t(shard)][token]);
+      row.record.head = uint16_t(first_head_ + row.head);
+      row.record.kv_owner = uint16_t(owner);
+      row.record.sample = uint32_t(layout.sample[token / (tokens / size_t(layout.batch))]);
+      row.record.parts = uint16_t(call.parts);
+      row.record.maker = uint8_t(maker);
+      row.record.dtype = uint8_t(dtype);
+      row.record.method = uint16_t(call.method);
+      row.record.block_owner = uint16_t(owner);
+      rows.push_back(row);
+      break;
+    }
+  }
+  return rows;
 }
 
 void AttentionRows::recompute(Stream& stream, const Call& call, const std::vector<Part>& parts) {
   struct Work {
     Part part;
-    SampledRow row;
-    AttentionRowRecord record;
-    int64_t head;
+    std::vector<Row> rows;
   };
   std::vector<Work> work;
   std::vector<Tensor> reads;
   for (const Part& part : parts) {
-    const SampledRow* row = this->row(call, part.shard);
-    if (!row) continue;
-    const int head = local_head(part.q.dim(1));
-    work.push_back({part, *row, record(call, *row, part.owner, RowMaker::kRecomputed, part.q.dtype()), head});
-    work.back().record.head = uint16_t(first_head_ + head);
-    work.back().record.block_owner = uint16_t(part.sum_of_q ? part.shard : part.owner);
+    std::vector<Row> rows =
+        this->rows(call, part.shard, part.owner, RowMaker::kRecomputed, part.q.dim(1), part.q.dtype());
+    if (rows.empty()) continue;
+    for (Row& row : rows) row.record.block_owner = uint16_t(part.sum_of_q ? part.shard : part.owner);
+    work.push_back({part, std::move(rows)});
     for (const Tensor& tensor : {part.q, part.kv}) reads.push_back(tensor);
   }
   if (work.empty()) return;
   const auto compute = [work, layout = call.batch.layout, dropout = call.batch.dropout] {
     for (const Work& of : work) {
       const Part& part = of.part;
-      const std::vector<int32_t>&rows = layout->row[size_t(part.owner)],
-            &documents = layout->document[size_t(part.owner)];
-      const size_t tokens = rows.size() / size_t(layout->batch), sample = size_t(of.row.local) / tokens;
-      const kernels::RowQuery query{
-          part.q,       of.row.local, of.head, of.row.row, layout->document[size_t(part.shard)][size_t(of.row.local)],
-          of.row.sample};
-      const kernels::RowKeys keys{part.kv, (int64_t(sample) * part.blocks + part.at) * int64_t(tokens),
-                                  std::span(rows).subspan(sample * tokens, tokens),
-                                  std::span(documents).subspan(sample * tokens, tokens)};
-      const kernels::RowValues values = kernels::attention_row(query, keys, dropout);
-      AttentionRowRecord record = of.record;
-      record.m = values.m;
-      record.lse = values.lse;
-      record.out = values.out;
-      record.out_size = values.out_size;
-      record.score_noise = values.score_noise;
-      record.keys = values.visible;
-      record.checksum = part.sum_of_q ? kernels::checksum(part.q.data<uint8_t>(), size_t(part.q.bytes()))
-                                      : block_checksum(part, layout->batch);
-      emit(RecordKind::kAttentionRow, record);
+      const uint64_t checksum = part.sum_of_q ? kernels::checksum(part.q.data<uint8_t>(), size_t(part.q.bytes()))
+                                              : block_checksum(part, layout->batch);
+      for (const Row& row : of.rows) emit(RecordKind::kAttentionRow, recomputed(row, part, *layout, dropout, checksum));
     }
   };
   device_.launch(stream, "statistics.attention_row", reads, std::span<const Tensor>(), compute);
 }
 
+AttentionRowRecord AttentionRows::recomputed(const Row& row, const Part& part, const LayoutTokens& layout,
+                                             const kernels::AttentionDropout& dropout, uint64_t checksum) {
+  const std::span<const int32_t> rows(layout.row[size_t(part.owner)]), documents(layout.document[size_t(part.owner)]);
+  const size_t tokens = rows.size() / size_t(layout.batch), sample = size_t(row.token) / tokens;
+  const kernels::RowQuery query{part.q,
+                                row.token,
+                                row.head,
+                                int32_t(row.record.position),
+                                layout.document[size_t(part.shard)][size_t(row.token)],
+                                int32_t(row.record.sample)};
+  const kernels::RowKeys keys{part.kv, (int64_t(sample) * part.blocks + part.at) * int64_t(tokens),
+                              rows.subspan(sample * tokens, tokens), documents.subspan(sample * tokens, tokens)};
+  const kernels::RowValues values = kernels::attention_row(query, keys, dropout);
+  AttentionRowRecord record = row.record;
+  record.m = values.m;
+  record.lse = values.lse;
+  record.out = values.out;
+  record.out_size = values.out_size;
+  record.score_noise = values.score_noise;
+  record.keys = values.visible;
+  record.checksum = checksum;
+  return record;
+}
+
 void AttentionRows::put_out(Stream& stream, const Call& call, int shard, int owner, const Tensor& m, const Tensor& lse,
                             const Tensor& o) {
-  const SampledRow* row = this->row(call, shard);
-  if (!row) return;
-  const int64_t heads = o.dim(1), head = local_head(heads), at = row->local * heads + head;
-  AttentionRowRecord record = this->record(call, *row, owner, RowMaker::kKernel, o.dtype());
-  record.head = uint16_t(first_head_ + head);
+  const int64_t heads = o.dim(1);
+  const std::vector<Row> rows = this->rows(call, shard, owner, RowMaker::kKernel, heads, o.dtype());
+  if (rows.empty()) return;
   std::vector<Tensor> reads;
-  for (const Tensor& tensor : {m, lse, o})
-    if (tensor.defined()) reads.push_back(tensor.rows(row->local, row->local + 1));
-  device_.launch(stream, "statistics.attention_row", reads, std::span<const Tensor>(), [m, lse, o, at, record] {
-    AttentionRowRecord full = record;
-    full.m = m.defined() ? m.data<double>()[at] : kUnknown;
-    full.lse = lse.data<double>()[at];
-    full.out = kernels::row_product(o, at * o.dim(2));
-    emit(RecordKind::kAttentionRow, full);
+  for (const Row& row : rows)
+    for (const Tensor& tensor : {m, lse, o})
+      if (tensor.defined()) reads.push_back(tensor.rows(row.token, row.token + 1));
+  device_.launch(stream, "statistics.attention_row", reads, std::span<const Tensor>(), [rows, m, lse, o, heads] {
+    for (const Row& row : rows) {
+      const int64_t at = row.token * heads + row.head;
+      AttentionRowRecord record = row.record;
+      record.m = m.defined() ? m.data<double>()[at] : kUnknown;
+      record.lse = lse.data<double>()[at];
+      record.out = kernels::row_product(o, at * o.dim(2));
+      emit(RecordKind::kAttentionRow, record);
+    }
   });
 }
 
-void AttentionRows::put_out_pieces(Stream& stream, const Call& call, int owner, const std::vector<Piece>& pieces) {
+AttentionRows::Maxima AttentionRows::take_maxima(Stream& stream, const Call& call, const Tensor& m) {
+  struct Place {
+    int64_t at, to;
+  };
+  std::vector<Place> places;
+  std::vector<Tensor> reads;
+  const int64_t tokens = m.dim(1), heads = m.dim(2);
+  for (int64_t shard = 0; shard < m.dim(0); ++shard)
+    for (const Row& row : rows(call, int(shard), 0, RowMaker::kKernel, heads, m.dtype())) {
+      places.push_back({(shard * tokens + row.token) * heads + row.head, int64_t(places.size())});
+      reads.push_back(m[shard].rows(row.token, row.token + 1));
+    }
+  if (places.empty()) return nullptr;
+  auto maxima = std::make_shared<std::vector<double>>(places.size(), kUnknown);
+  device_.launch(stream, "statistics.attention_row", reads, std::span<const Tensor>(), [places, m, maxima] {
+    for (const Place& place : places) (*maxima)[size_t(place.to)] = m.data<double>()[place.at];
+  });
+  return maxima;
+}
+
+void AttentionRows::put_out_pieces(Stream& stream, const Call& call, int owner, const Maxima& maxima,
+                                   const Tensor& m_used, const Tensor& z, const Tensor& u) {
   struct Work {
-    Piece piece;
     AttentionRowRecord record;
     int64_t at;  // of the row in m_used and z
   };
   std::vector<Work> work;
   std::vector<Tensor> reads;
-  for (const Piece& piece : pieces) {
-    const SampledRow* row = this->row(call, piece.shard);
-    if (!row) continue;
-    const int64_t heads = piece.u.dim(1), head = local_head(heads);
-    work.push_back({piece, record(call, *row, owner, RowMaker::kKernel, piece.u.dtype()), row->local * heads + head});
-    work.back().record.head = uint16_t(first_head_ + head);
-    for (const Tensor& tensor : {piece.m_used, piece.z, piece.u})
-      reads.push_back(tensor.rows(row->local, row->local + 1));
-  }
+  const int64_t tokens = z.dim(1), heads = z.dim(2);
+  for (int64_t shard = 0; shard < z.dim(0); ++shard)
+    for (const Row& row : rows(call, int(shard), owner, RowMaker::kKernel, heads, u.dtype())) {
+      work.push_back({row.record, (shard * tokens + row.token) * heads + row.head});
+      for (const Tensor& tensor : {m_used, z, u}) reads.push_back(tensor[shard].rows(row.token, row.token + 1));
+    }
   if (work.empty()) return;
-  device_.launch(stream, "statistics.attention_row", reads, std::span<const Tensor>(), [work] {
-    for (const Work& of : work) {
-      const double used = of.piece.m_used.data<double>()[of.at], sum = of.piece.z.data<double>()[of.at];
-      AttentionRowRecord full = of.record;
-      full.m = kUnknown;
+  device_.launch(stream, "statistics.attention_row", reads, std::span<const Tensor>(), [work, maxima, m_used, z, u] {
+    for (size_t i = 0; i < work.size(); ++i) {
+      const int64_t at = work[i].at;
+      const double used = m_used.data<double>()[at], sum = z.data<double>()[at];
+      AttentionRowRecord record = work[i].record;
+      record.m = maxima ? (*maxima)[i] : kUnknown;
       const bool none = sum == 0 || used == -INFINITY, known = none || (sum >= kLeastPart && std::isfinite(used));
-      full.lse = none ? -INFINITY : known ? used + std::log(sum) : kUnknown;
-      full.out = none ? 0 : known ? kernels::row_product(of.piece.u, of.at * of.piece.u.dim(2)) / sum : kUnknown;
-      emit(RecordKind::kAttentionRow, full);
+      record.lse = none ? -INFINITY : known ? used + std::log(sum) : kUnknown;
+      record.out = none ? 0 : known ? kernels::row_product(u, at * u.dim(3)) / sum : kUnknown;
+      emit(RecordKind::kAttentionRow, record);
     }
   });
 }

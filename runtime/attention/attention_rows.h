@@ -1,22 +1,24 @@
-// AttentionRows: of every attention call one query row of one head, as the kernels put it out, and computed again in fp64
-// from the very q, K and V that they were given and from the mask of the layout: the trace's attention_row table. What
-// the kernels do wrong and what a merge or a reduction makes wrong of right parts differ from it. Rows of what came from
-// another rank carry a checksum of its bytes, so that a block that is not its owner's shows.
+// AttentionRows: of every attention call two query rows of one head, as the kernels put them out, and computed again in
+// fp64 from the very q, K and V that they were given and from the mask of the layout: the trace's attention_row table.
+// What the kernels do wrong and what a merge or a reduction makes wrong of right parts differ from it. Rows of what came
+// from another rank carry a checksum of its bytes, so that a block that is not its owner's shows.
 //
-// With the recorder off every call returns at once. Thread rule: the rank's host task; the arithmetic and the record are
-// a launch's, on its stream.
+// Rows and head change from layer to layer, microbatch to microbatch and step to step; one row lies in the first half of
+// the tokens and one in the second. With the recorder off every call returns at once. Thread rule: the rank's host task;
+// the arithmetic and the record are a launch's, on its stream.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "runtime/device/device.h"
+#include "runtime/kernels/kernels.h"
 #include "tracedb/model/record.h"
 
 namespace ringscope {
 
 struct AttentionBatch;
-struct SampledRow;
 
 // What the layout says of the tokens of one microbatch, by CP rank, each [batch x shard]: never what a device was given.
 struct LayoutTokens {
@@ -51,18 +53,25 @@ class AttentionRows {
 
   // The same rows as a kernel put them out: m (may be undefined) and lse fp64 [T,HQ], o [T,HQ,D].
   void put_out(Stream&, const Call&, int shard, int owner, const Tensor& m, const Tensor& lse, const Tensor& o);
-  // As pieces of three steps: u = sum exp(s - m_used) v and z = sum exp(s - m_used), both of the own keys.
-  struct Piece {
-    int shard = 0;
-    Tensor m_used, z, u;
-  };
-  void put_out_pieces(Stream&, const Call&, int owner, const std::vector<Piece>& pieces);
+
+  // As pieces of three steps, shard by shard: maxima before their reduction, then u = sum exp(s - m_used) v and
+  // z = sum exp(s - m_used), both of the own keys. All [P, T, HQ (, D)].
+  using Maxima = std::shared_ptr<std::vector<double>>;  // filled on the stream
+  Maxima take_maxima(Stream&, const Call&, const Tensor& m);
+  void put_out_pieces(Stream&, const Call&, int owner, const Maxima&, const Tensor& m_used, const Tensor& z,
+                      const Tensor& u);
 
  private:
-  // The row of a shard that this call looks at; null = none.
-  const SampledRow* row(const Call&, int shard) const;
-  AttentionRowRecord record(const Call&, const SampledRow&, int owner, RowMaker, DType) const;
-  int local_head(int64_t heads) const;
+  struct Row {
+    int64_t token = 0;  // of the shard's tensors
+    int64_t head = 0;   // local
+    AttentionRowRecord record;
+  };
+  // The rows of a shard that this call looks at: none when nothing is recorded, or where all is padding.
+  std::vector<Row> rows(const Call&, int shard, int owner, RowMaker, int64_t heads, DType) const;
+
+  static AttentionRowRecord recomputed(const Row&, const Part&, const LayoutTokens&, const kernels::AttentionDropout&,
+                                       uint64_t checksum);
 
   Device& device_;
   int first_head_;

@@ -21,7 +21,6 @@ class GlobalSoftmaxAttention : public Attention {
   AttentionGrad backward(const Tensor& d_o, const AttentionBatch& batch, const AttentionSaved& saved) override;
 
  private:
-  bool fault(FaultId id) const { return env_.fault->hits(id, device_.rank(), device_.where()); }
   void to_transfer(const char* event) { device_.order(*env_.compute, *env_.transfer, event); }
   void to_compute(const char* event) { device_.order(*env_.transfer, *env_.compute, event); }
   Tensor gather(const Tensor& part, const char* name);
@@ -29,7 +28,6 @@ class GlobalSoftmaxAttention : public Attention {
   void reduce_sum(const Tensor& z);
   std::vector<SoftmaxLog::Handle> open_samples(const AttentionBatch& batch, int64_t heads);
   void recompute_rows(const AttentionBatch& batch, const Tensor& q_all, const Tensor& kv);
-  void log_pieces(const AttentionBatch& batch, const Tensor& m, const Tensor& z, const Tensor& u);
   void log_result(const AttentionBatch& batch, const AttentionSaved& saved);
   AttentionRows::Call recorded_call(const AttentionBatch& batch) const {
     return {batch, size_, SoftmaxMethod::kGlobalThreeStep};
@@ -55,14 +53,12 @@ Tensor GlobalSoftmaxAttention::gather(const Tensor& part, const char* name) {
 }
 
 void GlobalSoftmaxAttention::reduce_max(const Tensor& m) {
-  if (fault(FaultId::kNoGlobalMax)) return;
   to_transfer("softmax.max_ready");
-  env_.cp->all_reduce(*env_.transfer, m, m, fault(FaultId::kSumForMax) ? RedOp::kSum : RedOp::kMax, "softmax.max_ar");
+  env_.cp->all_reduce(*env_.transfer, m, m, RedOp::kMax, "softmax.max_ar");
   to_compute("softmax.max_here");
 }
 
 void GlobalSoftmaxAttention::reduce_sum(const Tensor& z) {
-  if (fault(FaultId::kNoGlobalSum)) return;
   to_transfer("softmax.sum_ready");
   env_.cp->all_reduce(*env_.transfer, z, z, RedOp::kSum, "softmax.sum_ar");
   to_compute("softmax.sum_here");
@@ -89,13 +85,6 @@ void GlobalSoftmaxAttention::recompute_rows(const AttentionBatch& batch, const T
   rows_.recompute(*env_.compute, recorded_call(batch), parts);
 }
 
-void GlobalSoftmaxAttention::log_pieces(const AttentionBatch& batch, const Tensor& m, const Tensor& z,
-                                        const Tensor& u) {
-  std::vector<AttentionRows::Piece> pieces;
-  for (int i = 0; i < size_; ++i) pieces.push_back({i, m[i], z[i], u[i]});
-  rows_.put_out_pieces(*env_.compute, recorded_call(batch), rank_, pieces);
-}
-
 void GlobalSoftmaxAttention::log_result(const AttentionBatch& batch, const AttentionSaved& saved) {
   const auto result =
       env_.log->open(batch.sampled[rank_], SoftmaxLog::kResult, size_, SoftmaxMethod::kGlobalThreeStep, saved.q.dim(1));
@@ -117,13 +106,14 @@ Tensor GlobalSoftmaxAttention::forward(const Tensor& q, const Tensor& kv, const 
   for (int i = 0; i < size_; ++i)
     kernels::score_max(device_, compute, q_all[i], kv, batch.shards[i], batch.shards[rank_], env_.scale, m[i]);
   sample(samples, SoftmaxLog::kMOwn, m);
+  const auto maxima = rows_.take_maxima(compute, recorded_call(batch), m);
   reduce_max(m);
   sample(samples, SoftmaxLog::kMUsed, m);
   for (int i = 0; i < size_; ++i)
     kernels::exp_sum(device_, compute, q_all[i], kv, batch.shards[i], batch.shards[rank_], env_.scale, batch.dropout,
                      m[i], u[i], z[i]);
   sample(samples, SoftmaxLog::kSumOwn, z);
-  log_pieces(batch, m, z, u);
+  rows_.put_out_pieces(compute, recorded_call(batch), rank_, maxima, m, z, u);
   reduce_sum(z);
   sample(samples, SoftmaxLog::kSumUsed, z);
 

@@ -18,7 +18,7 @@
 
 namespace ringscope {
 
-// A query row worth sampling: where the sequence is split, it sees keys of at least two shards.
+// A query row worth sampling: it sees keys of at least two shards.
 struct SampledRow {
   int32_t local = 0;   // row in the shard's tensors [T, ...]
   int32_t row = 0;     // global row of the sequence

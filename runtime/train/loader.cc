@@ -10,20 +10,17 @@
 namespace ringscope {
 namespace {
 
-// Up to three rows of the shard that see keys of two shards or more, of one rank any that see keys: first, middle, last
-// of them. From one sequence, in every step another.
-std::vector<SampledRow> sampled_rows(const SequenceSplit& split, int cp_rank, const std::vector<Sequence>& sequences,
-                                     int step) {
+// Up to three rows of the shard that see keys of two shards or more: first, middle, last of them.
+std::vector<SampledRow> sampled_rows(const SequenceSplit& split, int cp_rank, const std::vector<Sequence>& sequences) {
   const std::vector<int32_t> rows = split.rows(cp_rank);
   std::vector<SampledRow> found;
-  for (size_t n = 0; n < sequences.size() && found.empty(); ++n) {
-    const size_t b = (n + size_t(std::max(step, 0))) % sequences.size();
+  for (size_t b = 0; b < sequences.size() && found.empty(); ++b) {
     const std::vector<int32_t>& document = sequences[b].info.document;
     // first_foreign[row]: does the document up to this row have rows of another shard?
     std::vector<char> mixed(document.size(), 0);
     int first_owner = -1;
     for (size_t row = 0; row < document.size(); ++row) {
-      if (row == 0 || document[row] != document[row - 1]) first_owner = split.owner(row), mixed[row] = split.cp() == 1;
+      if (row == 0 || document[row] != document[row - 1]) first_owner = split.owner(row);
       else mixed[row] = mixed[row - 1] || split.owner(row) != first_owner;
       if (document[row] < 0) mixed[row] = 0;
     }
@@ -32,6 +29,16 @@ std::vector<SampledRow> sampled_rows(const SequenceSplit& split, int cp_rank, co
   }
   if (found.size() <= 3) return found;
   return {found.front(), found[found.size() / 2], found.back()};
+}
+
+// A value of a row; what pads a sequence has no entry.
+int32_t at(const std::vector<int32_t>& values, int32_t row, int32_t otherwise) {
+  return row < int32_t(values.size()) ? values[size_t(row)] : otherwise;
+}
+
+// What RoPE and the learned embedding are given; padding gets 0.
+int32_t position_of(const Sequence& s, int32_t row) {
+  return at(s.info.document, row, -1) < 0 ? 0 : s.info.position[size_t(row)];
 }
 
 }  // namespace
@@ -43,22 +50,25 @@ int64_t Loader::counted(const std::vector<Sequence>& sequences) const {
   return count;
 }
 
-// What RoPE and the learned embedding are given. The two position faults are planted here, where real teams
-// computed positions from the shard instead of taking them from the loader.
-std::vector<int32_t> Loader::applied_positions(const std::vector<Sequence>& sequences) const {
-  const std::vector<int32_t> rows = split_.rows(ctx_.coord.cp);
-  const bool restart = ctx_.fault(FaultId::kPositionRestart);
-  const bool zigzag = ctx_.fault(FaultId::kZigzagOnContiguous);
-  std::vector<int32_t> other;
-  if (zigzag) other = SequenceSplit::make(split_.padded(), split_.cp(), CpLayout::kZigzag)->rows(ctx_.coord.cp);
+// One value per local token of CP rank `cp`, of a row in the whole sequence.
+template <class ValueOf>
+std::vector<int32_t> Loader::column(const char* name, int cp, const std::vector<Sequence>& sequences,
+                                    ValueOf value_of) const {
+  Upload upload{name, cp, split_.rows(cp)};
+  if (ctx_.seam) ctx_.seam->upload(upload, split_);
+  std::vector<int32_t> values;
+  for (const Sequence& s : sequences)
+    for (int32_t row : upload.rows) {
+      const int32_t value = value_of(s, row);
+      values.push_back(value < 0 ? value : std::max(value + upload.shift, 0));
+    }
+  return values;
+}
+
+std::vector<int32_t> Loader::data_positions(const std::vector<Sequence>& sequences) const {
   std::vector<int32_t> positions;
   for (const Sequence& s : sequences)
-    for (size_t i = 0; i < rows.size(); ++i) {
-      int32_t position = s.info.document[rows[i]] < 0 ? 0 : s.info.position[rows[i]];
-      if (restart) position = int32_t(i);
-      if (zigzag) position = other[i] < split_.length() ? s.info.position[other[i]] : 0;  // padded further
-      positions.push_back(position);
-    }
+    for (int32_t row : split_.rows(ctx_.coord.cp)) positions.push_back(position_of(s, row));
   return positions;
 }
 
@@ -75,34 +85,28 @@ ModelBatch Loader::load(const std::vector<Sequence>& sequences) {
     kernels::upload_i32(device, compute, name, t, std::move(values));
     return t;
   };
-  // One value per local token of CP rank `cp`.
-  const auto column = [&](int cp, auto value) {
-    std::vector<int32_t> values;
-    for (const Sequence& s : sequences)
-      for (int32_t row : split_.rows(cp)) values.push_back(value(s, row));
-    return values;
+  const auto upload_column = [&](const char* name, int cp, auto value_of) {
+    return upload(name, column(name, cp, sequences, value_of));
   };
-  const auto at = [](const std::vector<int32_t>& v, int32_t row, int32_t otherwise) {
-    return row < int32_t(v.size()) ? v[row] : otherwise;
-  };
+  const auto row_of = [](const Sequence&, int32_t row) { return row; };
   const int own = ctx_.coord.cp;
   out.input_ids =
-      upload("batch.tokens", column(own, [&](const Sequence& s, int32_t row) { return at(s.tokens, row, kNoToken); }));
+      upload_column("batch.tokens", own, [](const Sequence& s, int32_t row) { return at(s.tokens, row, kNoToken); });
   out.labels =
-      upload("batch.labels", column(own, [&](const Sequence& s, int32_t row) { return at(s.labels, row, kNoLabel); }));
-  out.row = upload("batch.row", column(own, [](const Sequence&, int32_t row) { return row; }));
-  out.sample = upload("batch.sample", column(own, [](const Sequence& s, int32_t) { return s.sample; }));
-  out.position = upload("batch.position", applied_positions(sequences));
+      upload_column("batch.labels", own, [](const Sequence& s, int32_t row) { return at(s.labels, row, kNoLabel); });
+  out.row = upload_column("batch.row", own, row_of);
+  out.sample = upload_column("batch.sample", own, [](const Sequence& s, int32_t) { return s.sample; });
+  out.position = upload_column("batch.position", own, position_of);
 
   for (int cp = 0; cp < split_.cp(); ++cp) {
     kernels::TokenInfo info;
     info.batch = batch;
-    info.row = cp == own ? out.row : upload("batch.row", column(cp, [](const Sequence&, int32_t row) { return row; }));
-    info.document =
-        upload("batch.document", column(cp, [](const Sequence& s, int32_t row) { return s.info.document[row]; }));
+    info.row = cp == own ? out.row : upload_column("batch.row", cp, row_of);
+    info.document = upload_column("batch.document", cp,
+                                  [](const Sequence& s, int32_t row) { return at(s.info.document, row, -1); });
     out.attention.shards.push_back(info);
-    out.attention.sampled.push_back(rs_enabled() ? sampled_rows(split_, cp, sequences, device.where().step)
-                                                 : std::vector<SampledRow>());
+    out.attention.sampled.push_back(rs_enabled() && split_.cp() > 1 ? sampled_rows(split_, cp, sequences)
+                                                                    : std::vector<SampledRow>());
   }
   kernels::AttentionDropout& dropout = out.attention.dropout;
   dropout.p = ctx_.config->model.attention_dropout;
@@ -127,23 +131,22 @@ void Loader::record_batch(ModelBatch& batch, const std::vector<Sequence>& sequen
     for (const Sequence& s : sequences)
       for (int32_t row : split_.rows(cp)) {
         rows.push_back(row);
-        documents.push_back(s.info.document[row]);
+        documents.push_back(at(s.info.document, row, -1));
       }
     layout->row.push_back(std::move(rows));
     layout->document.push_back(std::move(documents));
   }
   batch.attention.layout = layout;
 
-  std::vector<int32_t> positions, tokens, labels;
+  std::vector<int32_t> tokens, labels;
   for (const Sequence& s : sequences)
     for (int32_t row : split_.rows(ctx_.coord.cp)) {
-      positions.push_back(s.info.document[row] < 0 ? 0 : s.info.position[row]);
-      tokens.push_back(row < int32_t(s.tokens.size()) ? s.tokens[row] : kNoToken);
-      labels.push_back(row < int32_t(s.labels.size()) ? s.labels[row] : kNoLabel);
+      tokens.push_back(at(s.tokens, row, kNoToken));
+      labels.push_back(at(s.labels, row, kNoLabel));
     }
   const size_t own = size_t(ctx_.coord.cp);
   const ShardTokens shard{layout->row[own], layout->document[own], layout->sample};
-  record_positions(ctx_.device->where(), PositionRole::kData, shard, positions, 0);
+  record_positions(ctx_.device->where(), PositionRole::kData, shard, data_positions(sequences), 0);
   record_labels(ctx_.device->where(), LabelRole::kData, shard, tokens, labels);
   record_applied_batch(ctx_, batch);
 }

@@ -26,8 +26,9 @@ class Loader {
   int64_t counted(const std::vector<Sequence>& sequences) const;  // labels in this rank's shard
 
  private:
-  struct Columns;
-  std::vector<int32_t> applied_positions(const std::vector<Sequence>& sequences) const;
+  template <class ValueOf>
+  std::vector<int32_t> column(const char* name, int cp, const std::vector<Sequence>& sequences, ValueOf value_of) const;
+  std::vector<int32_t> data_positions(const std::vector<Sequence>& sequences) const;
   // What was made and what the device holds of it, for the trace; and what later records compare with.
   void record_batch(ModelBatch& batch, const std::vector<Sequence>& sequences) const;
   RankContext& ctx_;

@@ -7,8 +7,6 @@
 // place is left to it.
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <tuple>
 
 #include "tools/analyze/confidence.h"
 #include "tools/analyze/numeric/numeric.h"
@@ -36,7 +34,6 @@ class Recomputed {
   DataFindings run() {
     all_ = collect_attention_rows(index_);
     DataFindings out;
-    find_maxima();
     for (const AttentionCallRow& row : all_.rows) check(row);
     if (!shares_.empty()) out.findings.push_back(share_finding());
     if (!whole_.empty()) out.findings.push_back(whole_finding());
@@ -49,9 +46,7 @@ class Recomputed {
  private:
   struct Share {
     size_t put_out, recomputed;
-    size_t maximum = SIZE_MAX;  // row in softmax_rows whose own maximum is the wrong one
   };
-  using MaximumKey = std::tuple<int, uint64_t, uint32_t, uint32_t, int, int>;
   struct Whole {
     const AttentionCallRow* row;
     WholeRow right;
@@ -67,36 +62,15 @@ class Recomputed {
     });
   }
 
-  // Maxima of three steps are overwritten by their reduction: the rows of softmax_row hold what was there before.
-  void find_maxima() {
-    const auto& rows = index_.view.softmax_rows;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const SoftmaxRow& r = rows[i];
-      if (r.method == SoftmaxMethod::kGlobalThreeStep && r.kv_owner != kResultOwner && !std::isnan(r.m_own))
-        maxima_[{r.rank, r.where.pack(), r.sample, r.position, r.head, r.kv_owner}] = i;
-    }
-  }
-  size_t maximum_of(const AttentionRow& r) const {
-    const auto found = maxima_.find({r.rank, r.where.pack(), r.sample, r.position, r.head, r.kv_owner});
-    return found == maxima_.end() ? SIZE_MAX : found->second;
-  }
-
   void check(const AttentionCallRow& row) {
     bool right = true;
-    for (const auto& [owner, at] : row.recomputed) {
-      const size_t maximum = maximum_of(rows_[at]);
-      if (maximum == SIZE_MAX) continue;
-      if (!differs(index_.view.softmax_rows[maximum].m_own, rows_[at].m, row_bounds(rows_[at]).m)) continue;
-      right = false;
-      shares_.push_back({at, at, maximum});
-    }
     for (const auto& [owner, at] : row.put_out) {
       const auto again = row.recomputed.find(owner);
       if (again == row.recomputed.end()) continue;
       ++compared_;
       if (!wrong(rows_[at], rows_[again->second])) continue;
       right = false;
-      shares_.push_back({at, again->second, SIZE_MAX});
+      shares_.push_back({at, again->second});
     }
     if (!right || row.result == SIZE_MAX || !row.complete()) return;
     const AttentionRow& result = rows_[row.result];
@@ -143,9 +117,7 @@ class Recomputed {
   Finding share_finding() const {
     const auto place = [&](const Share& s) { return rows_[s.put_out].where; };
     const Share& first = first_of(shares_, place);
-    AttentionRow put_out = rows_[first.put_out];
-    const AttentionRow& right = rows_[first.recomputed];
-    if (first.maximum != SIZE_MAX) put_out.m = index_.view.softmax_rows[first.maximum].m_own;
+    const AttentionRow &put_out = rows_[first.put_out], &right = rows_[first.recomputed];
     std::vector<int> ranks;
     for (const Share& s : shares_) ranks.push_back(rows_[s.put_out].rank);
     Finding f = at("softmax.unexplained", put_out, ranks, shares_.size());
@@ -154,9 +126,7 @@ class Recomputed {
                  row_text(put_out) + ", keys of member " + std::to_string(put_out.kv_owner) + ": " +
                  difference(put_out, right) + hint(put_out, right) + "; " + std::to_string(shares_.size()) + " of " +
                  std::to_string(compared_) + " rows that were computed again)";
-    f.evidence.push_back(first.maximum != SIZE_MAX
-                             ? cite(index_.view, "softmax_row", first.maximum, "put out by the kernel")
-                             : cite(index_.view, "attention_row", first.put_out, "put out by the kernel"));
+    f.evidence.push_back(cite(index_.view, "attention_row", first.put_out, "put out by the kernel"));
     f.evidence.push_back(cite(index_.view, "attention_row", first.recomputed, "of the same q, K and V in fp64"));
     return f;
   }
@@ -256,7 +226,6 @@ class Recomputed {
   const std::vector<AttentionRow>& rows_;
   const std::vector<Finding>& known_;
   AttentionCallRows all_;
-  std::map<MaximumKey, size_t> maxima_;
   std::vector<Share> shares_;
   std::vector<Whole> whole_;
   size_t compared_ = 0;
