@@ -47,7 +47,14 @@ bool data_causes(const Finding& cause, const Finding& f) {
          (starts_with(f, "softmax.") || starts_with(f, "numeric.") || f.id == "loss.unexplained");
 }
 
+// A loss is seen at the end of its step; labels that went into it were there before.
+bool behind_labels(const Finding& loss, const Finding& labels) {
+  return labels.op == "labels" && starts_with(loss, "loss.") && loss.op != "labels" && loss.where.microbatch < 0 &&
+         loss.where.step == labels.where.step;
+}
+
 bool before(const Finding& a, const Finding& b) {
+  if (behind_labels(b, a) || behind_labels(a, b)) return behind_labels(b, a);
   // Replicas are compared at the end of a step, whatever tensor it is that differs: a NaN of the step came first.
   if (a.where.step == b.where.step && not_a_number(a) != not_a_number(b) &&
       (a.id == "numeric.replica" || b.id == "numeric.replica"))

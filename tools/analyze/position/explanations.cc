@@ -194,19 +194,35 @@ int64_t doubled_position(const TraceView& view, const AppliedShard& shard) {
 bool halves_exchanged(const TraceView& view, const AppliedShard& shard) {
   const uint64_t half = shard.data->tokens / 2;
   if (shard.data->tokens % 2 || half == 0) return false;
-  // Token by token would not end for long shards: the runs of either half, moved to the other.
-  PositionBlock moved = *shard.data;
-  std::vector<size_t> front, back;
-  uint64_t at = 0;
-  for (const size_t run : moved.runs) {
-    const uint64_t end = at + view.position_runs[run].count;
-    if (at < half && end > half) return false;  // no run ends where the half does: not told
-    (at < half ? front : back).push_back(run);
-    at = end;
-  }
-  moved.runs = back;
-  moved.runs.insert(moved.runs.end(), front.begin(), front.end());
-  return walk(view, moved, *shard.applied, [](const Stretch& s) { return s.b_is(s.position_a(), s.a->stride); });
+  // Token by token would not end for long shards: what was made, cut where the halves meet, the second half first.
+  struct Piece {
+    uint64_t count;
+    int64_t position, stride;
+  };
+  std::vector<Piece> front, back;
+  walk(view, *shard.data, *shard.data, [&](const Stretch& s) {
+    const uint64_t in_front = s.offset >= half ? 0 : std::min(s.count, half - s.offset);
+    if (in_front) front.push_back({in_front, s.position_a(), s.a->stride});
+    if (in_front < s.count)
+      back.push_back({s.count - in_front, s.position_a() + int64_t(in_front) * s.a->stride, s.a->stride});
+    return true;
+  });
+  back.insert(back.end(), front.begin(), front.end());
+  size_t piece = 0;
+  uint64_t used = 0;
+  return walk(view, *shard.data, *shard.applied, [&](const Stretch& s) {
+    for (uint64_t done = 0; done < s.count;) {
+      const Piece& at = back[piece];
+      const uint64_t n = std::min(s.count - done, at.count - used);
+      Stretch part = s;
+      part.in_b += done;
+      part.count = n;
+      if (!s.padding() && !part.b_is(at.position + int64_t(used) * at.stride, at.stride)) return false;
+      done += n;
+      if ((used += n) == at.count) used = 0, ++piece;
+    }
+    return true;
+  });
 }
 
 bool explains(const TraceIndex& index, PositionFault fault, const AppliedShard& shard) {

@@ -1,6 +1,7 @@
 // loss.label_shift, loss.padding_counted and loss.unexplained from tokens and labels: what a rank's kernels read is what
 // its loader made, the label of a row is the token of the row after it, wherever that lies, and padding has none. Rows
-// without a counted label, and the last of a document, are bound to nothing. One root of all ranks that show it.
+// without a counted label, and the last of a document, are bound to nothing. One root of all ranks that show it: the
+// name that all of them bear, or none.
 //
 // That labels are the next tokens is the job's own rule: it must hold in most runs of rows, or none is held to it.
 #include <algorithm>
@@ -26,9 +27,9 @@ class Labels {
     for (const auto& [key, at] : made_) check_made(at);
     for (const auto& [key, at] : applied_) check_applied(key, at);
     drop_another_convention();
-    if (!padding_.empty()) out.findings.push_back(finding("loss.padding_counted", padding_));
-    if (!shifted_.empty()) out.findings.push_back(finding("loss.label_shift", shifted_));
-    if (!other_.empty()) out.findings.push_back(finding("loss.unexplained", other_));
+    // What the kernels read follows from what was made, and has its own say only where it differs from that.
+    for (const std::vector<Wrong>* all : {&made_wrong_, &applied_wrong_})
+      if (!all->empty()) out.findings.push_back(finding(*all));
     count_contradictions(out, "loss.contradictory_labels", contradictory_,
                          "runs of labels that count more of them than there are");
     return out;
@@ -36,8 +37,10 @@ class Labels {
 
  private:
   using Key = std::tuple<int, uint32_t, int, uint64_t, uint32_t>;  // step, sample, rank, place, first row
+  enum Kind { kShift, kPadding, kOther };
   struct Wrong {
     size_t row;
+    Kind kind;
     std::string what;
     size_t beside = SIZE_MAX;  // what it contradicts
   };
@@ -70,17 +73,18 @@ class Labels {
   std::optional<Wrong> shift(size_t at) {
     const LabelRunRow& r = runs_[at];
     if (r.next < r.pairs) {
-      if (r.same == r.counted) return Wrong{at, "every label is the token of its own row", SIZE_MAX};
-      if (r.pairs > 1 && r.second + 1 >= r.pairs) return Wrong{at, "every label is the token two rows on", SIZE_MAX};
+      if (r.same == r.counted) return Wrong{at, kShift, "every label is the token of its own row", SIZE_MAX};
+      if (r.pairs > 1 && r.second + 1 >= r.pairs)
+        return Wrong{at, kShift, "every label is the token two rows on", SIZE_MAX};
       return Wrong{
-          at,
+          at, kShift,
           std::to_string(r.pairs - r.next) + " of " + std::to_string(r.pairs) + " labels are not the token after them",
           SIZE_MAX};
     }
     const size_t next = behind(r);
     if (next == SIZE_MAX || r.last_label < 0 || r.last_label == runs_[next].first_token) return std::nullopt;
     const int other = runs_[next].rank;
-    return Wrong{at,
+    return Wrong{at, kShift,
                  "the label of its last row " + std::to_string(r.token_start + r.count - 1) + " is " +
                      std::to_string(r.last_label) + ", the token after it is " +
                      std::to_string(runs_[next].first_token) +
@@ -91,11 +95,12 @@ class Labels {
   void check_made(size_t at) {
     const LabelRunRow& r = runs_[at];
     if (padding(r)) {
-      if (r.counted) padding_.push_back({at, std::to_string(r.counted) + " padded rows have a label", SIZE_MAX});
+      if (r.counted)
+        made_wrong_.push_back({at, kPadding, std::to_string(r.counted) + " padded rows have a label", SIZE_MAX});
       return;
     }
     ++checked_;
-    if (auto wrong = shift(at)) shifted_.push_back(*wrong);
+    if (auto wrong = shift(at)) made_wrong_.push_back(*wrong);
   }
 
   void check_applied(const Key& key, size_t at) {
@@ -103,27 +108,19 @@ class Labels {
     if (made == made_.end()) return;
     const LabelRunRow &given = runs_[at], &right = runs_[made->second];
     if (given.count != right.count) return;
-    if (given.tokens_sum != right.tokens_sum) {
-      other_.push_back({at, "the kernels were given other tokens than the loader made", made->second});
-      return;
-    }
+    const auto wrong = [&](Kind kind, std::string what) {
+      applied_wrong_.push_back({at, kind, std::move(what), made->second});
+    };
+    if (given.tokens_sum != right.tokens_sum) return wrong(kOther, "the kernels were given other tokens than it made");
     if (given.labels_sum == right.labels_sum) return;
-    if (padding(given) && given.counted > right.counted) {
-      padding_.push_back({at, std::to_string(given.counted) + " padded rows have a label", made->second});
-      return;
-    }
-    if (given.counted && given.same == given.counted) {
-      shifted_.push_back({at, "every label is the token of its own row", made->second});
-    } else if (given.pairs > 1 && given.second + 1 >= given.pairs && given.next < given.pairs) {
-      shifted_.push_back({at, "every label is the token two rows on", made->second});
-    } else if (given.counted == right.counted && given.pairs && given.next == given.pairs) {
-      shifted_.push_back(
-          {at,
-           "the last label is " + std::to_string(given.last_label) + ", made was " + std::to_string(right.last_label),
-           made->second});
-    } else {
-      other_.push_back({at, "the kernels were given other labels than the loader made" + whose(given), made->second});
-    }
+    if (padding(given)) return wrong(kPadding, std::to_string(given.counted) + " padded rows have a label");
+    if (given.counted && given.same == given.counted) return wrong(kShift, "every label is the token of its own row");
+    if (given.pairs > 1 && given.second + 1 >= given.pairs && given.next < given.pairs)
+      return wrong(kShift, "every label is the token two rows on");
+    if (given.counted == right.counted && given.pairs && given.next == given.pairs)
+      return wrong(kShift, "the last label is " + std::to_string(given.last_label) + ", made was " +
+                               std::to_string(right.last_label));
+    wrong(kOther, "the kernels were given other labels than it made" + whose(given));
   }
 
   std::string whose(const LabelRunRow& given) const {
@@ -134,27 +131,34 @@ class Labels {
   }
 
   void drop_another_convention() {
-    size_t made = 0;
-    for (const Wrong& w : shifted_) made += runs_[w.row].role == LabelRole::kData;
-    if (made * 2 <= checked_) return;
-    std::erase_if(shifted_, [&](const Wrong& w) { return runs_[w.row].role == LabelRole::kData; });
+    const auto shifted = [](const Wrong& w) { return w.kind == kShift; };
+    const auto made = std::count_if(made_wrong_.begin(), made_wrong_.end(), shifted);
+    if (size_t(made) * 2 > checked_) std::erase_if(made_wrong_, shifted);
   }
 
-  Finding finding(std::string_view id, const std::vector<Wrong>& all) const {
+  Finding finding(const std::vector<Wrong>& all) const {
     const auto first = std::min_element(all.begin(), all.end(), [&](const Wrong& a, const Wrong& b) {
       return earlier(runs_[a.row].where, runs_[b.row].where);
     });
+    const bool one = std::all_of(all.begin(), all.end(), [&](const Wrong& w) { return w.kind == first->kind; });
+    const Kind kind = one ? first->kind : kOther;
+    constexpr const char* kIds[] = {"loss.label_shift", "loss.padding_counted", "loss.unexplained"};
+    constexpr const char* kTitles[] = {" trained on labels that are not the token after them from ",
+                                       " counted padded positions in the loss from ",
+                                       " computed the loss of other tokens or labels than the loader made from "};
     const LabelRunRow& shown = runs_[first->row];
-    Finding f = make_finding(id);
+    Finding f = make_finding(kIds[kind]);
     for (const Wrong& w : all) f.ranks.push_back(runs_[w.row].rank);
     sort_unique(f.ranks);
     f.where = shown.where;
+    f.op = "labels";
     f.first_ns = index_.step_ns(shown.rank, f.where.step);
     f.confidence = confidence({.agree = double(f.ranks.size()), .observations = double(all.size())});
-    f.sentence = ranks_text(f.ranks) + title(id) + place_text(f.where) + " on (rank " + std::to_string(shown.rank) +
+    f.sentence = ranks_text(f.ranks) + kTitles[kind] + place_text(f.where) + " on (rank " + std::to_string(shown.rank) +
                  ", rows " + std::to_string(shown.token_start) + "-" +
                  std::to_string(shown.token_start + shown.count - 1) + " of sample " + std::to_string(shown.sample) +
-                 ": " + first->what + "; " + std::to_string(all.size()) + " runs of rows)";
+                 ": " + first->what + "; " + std::to_string(all.size()) + (all.size() == 1 ? " run" : " runs") +
+                 " of rows)";
     f.evidence.push_back(cite(index_.view, "label_run", first->row,
                               shown.role == LabelRole::kData ? "made by the loader" : "read by the kernels"));
     if (first->beside != SIZE_MAX)
@@ -163,18 +167,12 @@ class Labels {
     return f;
   }
 
-  static const char* title(std::string_view id) {
-    if (id == "loss.padding_counted") return " counted padded positions in the loss from ";
-    if (id == "loss.label_shift") return " trained on labels that are not the token after them from ";
-    return " computed the loss of other tokens or labels than the loader made from ";
-  }
-
   const TraceIndex& index_;
   const std::vector<LabelRunRow>& runs_;
   std::map<Key, size_t> made_, applied_;
   std::map<std::tuple<int, uint32_t, uint32_t>, size_t> first_tokens_;  // step, sample, first row
   std::map<std::pair<int, uint64_t>, size_t> by_labels_;                // step, checksum
-  std::vector<Wrong> padding_, shifted_, other_;
+  std::vector<Wrong> made_wrong_, applied_wrong_;
   size_t checked_ = 0;
   int64_t contradictory_ = 0;
 };

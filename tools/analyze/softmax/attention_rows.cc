@@ -82,6 +82,23 @@ AttentionCallRows collect_attention_rows(const TraceIndex& index) {
   return found;
 }
 
+std::vector<int> ranks_with_numbers(const TraceIndex& index, const Where& place) {
+  std::map<int, bool> numbers;  // by rank: in all of its shares
+  for (const AttentionRow& r : index.view.attention_rows) {
+    Where where = r.where;
+    where.ring_step = place.ring_step;
+    if (!(where == place) || r.method != SoftmaxMethod::kGlobalThreeStep || r.maker != RowMaker::kKernel ||
+        r.kv_owner == kResultOwner)
+      continue;
+    bool& all = numbers.try_emplace(r.rank, true).first->second;
+    all = all && !std::isnan(r.out) && !std::isnan(r.lse) && r.lse != INFINITY;
+  }
+  std::vector<int> ranks;
+  for (const auto& [rank, all] : numbers)
+    if (all) ranks.push_back(rank);
+  return ranks;
+}
+
 RowBounds row_bounds(const AttentionRow& r) {
   const double u = unit_roundoff(r.dtype), infinite = std::numeric_limits<double>::infinity();
   const double score = kSpread * u * r.score_noise + 4 * u * std::fabs(std::isfinite(r.m) ? r.m : 0);

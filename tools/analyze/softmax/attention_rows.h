@@ -18,6 +18,7 @@ struct AttentionCallRow {
   size_t any() const {
     return result != SIZE_MAX ? result : (recomputed.empty() ? put_out : recomputed).begin()->second;
   }
+  SoftmaxMethod method(const std::vector<AttentionRow>& rows) const { return rows[any()].method; }
 };
 
 struct AttentionCallRows {
@@ -25,6 +26,10 @@ struct AttentionCallRows {
   int64_t contradictory = 0;           // rows that cannot be: left out, with what belongs to them
 };
 AttentionCallRows collect_attention_rows(const TraceIndex& index);
+
+// Ranks whose share of a row of three steps in this place (ring step left out) was a number, though the whole row is none:
+// a NaN in it is not theirs.
+std::vector<int> ranks_with_numbers(const TraceIndex& index, const Where& place);
 
 // What a value may differ by; infinite where the numbers are so large that nothing can be told.
 struct RowBounds {

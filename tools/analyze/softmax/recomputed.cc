@@ -7,6 +7,9 @@
 // place is left to it.
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <optional>
+#include <set>
 
 #include "tools/analyze/confidence.h"
 #include "tools/analyze/numeric/numeric.h"
@@ -37,6 +40,7 @@ class Recomputed {
     for (const AttentionCallRow& row : all_.rows) check(row);
     if (!shares_.empty()) out.findings.push_back(share_finding());
     if (!whole_.empty()) out.findings.push_back(whole_finding());
+    if (auto f = unmerged_finding()) out.findings.push_back(std::move(*f));
     std::erase_if(out.findings, [&](const Finding& f) { return told(f); });
     count_contradictions(out, "softmax.contradictory_attention_rows", all_.contradictory,
                          "attention rows with part numbers, sums or sizes that cannot be");
@@ -72,7 +76,13 @@ class Recomputed {
       right = false;
       shares_.push_back({at, again->second});
     }
-    if (!right || row.result == SIZE_MAX || !row.complete()) return;
+    if (!right || !row.complete()) return;
+    if (row.result == SIZE_MAX) {
+      if (row.method(rows_) == SoftmaxMethod::kLseMerge && row.put_out.size() == size_t(row.parts))
+        unmerged_.push_back(&row);
+      return;
+    }
+    with_result_.insert(rows_[row.result].rank);
     const AttentionRow& result = rows_[row.result];
     const WholeRow whole = whole_row(rows_, row);
     if (!whole.known) return;
@@ -104,9 +114,57 @@ class Recomputed {
     f.where.ring_step = -1;
     f.first_ns = index_.step_ns(shown.rank, shown.where.step);
     f.confidence = confidence({.agree = double(f.ranks.size()), .against = 0, .observations = double(observations)});
-    f.would_raise_confidence =
-        "the tensors of this call (train --dump-attention LAYER,STEP) against an oracle: if they "
-        "agree, the recording is wrong and not the attention";
+    f.would_raise_confidence = "the tensors of this call (train --dump-attention LAYER,STEP), held against an oracle";
+    return f;
+  }
+
+  // Kernels of the rank in the place of a call, the recording's own left out.
+  using Launches = std::map<std::pair<int, uint64_t>, int>;
+  static uint64_t call_of(Where where) {
+    where.ring_step = -1;
+    return where.pack();
+  }
+  Launches launches() const {
+    Launches count;
+    for (const OpRow& op : index_.view.ops)
+      if (op.kind == OpKind::kKernel && op.where.layer >= 0 && op.where.pass == Pass::kForward &&
+          !index_.view.text(op.name).starts_with("statistics."))
+        ++count[{op.rank, call_of(op.where)}];
+    return count;
+  }
+
+  // Calls whose parts were all put out and never became a whole row, though their step ended: it counts only where
+  // nothing of the rank is lost and it launched fewer kernels than in its other calls.
+  std::optional<Finding> unmerged_finding() const {
+    if (unmerged_.empty()) return std::nullopt;
+    std::set<std::pair<int, int>> ended;  // rank, step
+    for (const TrainStepRow& step : index_.view.train_steps) ended.insert({step.rank, step.where.step});
+    const Launches count = launches();
+    std::map<int, int> most;  // by rank
+    for (const auto& [call, n] : count) most[call.first] = std::max(most[call.first], n);
+    const AttentionRow* first = nullptr;
+    std::vector<int> ranks;
+    std::vector<size_t> parts;
+    for (const AttentionCallRow* row : unmerged_) {
+      const AttentionRow& shown = rows_[row->put_out.begin()->second];
+      const auto launched = count.find({shown.rank, call_of(shown.where)});
+      if (!ended.contains({shown.rank, shown.where.step}) || !with_result_.contains(shown.rank) ||
+          !index_.lossless(shown.rank) || launched == count.end() || launched->second >= most[shown.rank])
+        continue;
+      ranks.push_back(shown.rank);
+      if (first && !earlier(shown.where, first->where)) continue;
+      first = &shown;
+      parts.clear();
+      for (const auto& [owner, at] : row->put_out) parts.push_back(at);
+    }
+    if (!first) return std::nullopt;
+    Finding f = at("softmax.lse_merge", *first, ranks, ranks.size());
+    f.sentence = ranks_text(f.ranks) + " did not merge all attention parts from " + place_text(f.where) +
+                 " on: " + row_text(*first) + " has " + std::to_string(first->parts) +
+                 " parts and no whole row, and rank " + std::to_string(first->rank) + " launched " +
+                 std::to_string(count.at({first->rank, call_of(first->where)})) +
+                 " kernels in this layer where it launches " + std::to_string(most[first->rank]) + " in others";
+    for (const size_t part : parts) f.evidence.push_back(cite(index_.view, "attention_row", part, "a part"));
     return f;
   }
 
@@ -170,7 +228,11 @@ class Recomputed {
       merged = merged && rows_[w.row->result].method == SoftmaxMethod::kLseMerge && w.row->parts > 1 &&
                w.row->put_out.size() == size_t(w.row->parts);
     }
-    Finding f = at(merged ? "softmax.lse_merge" : "softmax.unexplained", result, ranks, whole_.size());
+    const std::vector<int> miscalled = wrong_scatter();
+    Finding f = at(merged              ? "softmax.lse_merge"
+                   : miscalled.empty() ? "softmax.unexplained"
+                                       : "softmax.wrong_reduction",
+                   result, miscalled.empty() ? ranks : miscalled, whole_.size());
     const std::string values =
         first.lse ? "log-sum-exp " + number_text(result.lse) + ", its parts give " + number_text(first.right.lse)
                   : "output (times a fixed vector) " + number_text(result.out) + ", its parts give " +
@@ -178,12 +240,30 @@ class Recomputed {
     f.sentence = ranks_text(f.ranks) +
                  (merged ? " merged attention parts wrongly from " : " put out something else than softmax from ") +
                  place_text(f.where) + " on (" + row_text(result) + ": " + values + missing(*first.row) +
-                 looks_like(first) + "; " + std::to_string(whole_.size()) + " of " + std::to_string(compared_) +
-                 " rows that were computed again)";
+                 (miscalled.empty() ? looks_like(first) : "; their reduce-scatter of outputs is no sum") + "; " +
+                 std::to_string(whole_.size()) + " of " + std::to_string(compared_) + " rows that were computed again)";
     for (const auto& [owner, row] : first.row->recomputed)
       f.evidence.push_back(cite(index_.view, "attention_row", row, "part of member " + std::to_string(owner)));
     f.evidence.push_back(cite(index_.view, "attention_row", first.row->result, "the whole row as put out"));
     return f;
+  }
+
+  // Ranks whose reduce-scatter in the place of a wrong row of three steps was recorded with another reduction than SUM.
+  std::vector<int> wrong_scatter() const {
+    std::set<std::pair<int, uint64_t>> calls;
+    for (const Whole& w : whole_) {
+      const AttentionRow& r = rows_[w.row->result];
+      if (r.method == SoftmaxMethod::kGlobalThreeStep) calls.insert({r.rank, call_of(r.where)});
+    }
+    std::vector<int> ranks;
+    for (const CollRow& coll : index_.view.colls) {
+      if (calls.empty() || coll.func != CollFunc::kReduceScatter || coll.redop == RedOp::kSum || coll.op == kNoRow)
+        continue;
+      const OpRow& op = index_.view.ops[coll.op];
+      const CommRow* comm = index_.comm(coll.comm);
+      if (comm && comm->axis != Axis::kTp && calls.contains({op.rank, call_of(op.where)})) ranks.push_back(op.rank);
+    }
+    return ranks;
   }
 
   // Parts that no kernel of a merging rank put out.
@@ -228,6 +308,8 @@ class Recomputed {
   AttentionCallRows all_;
   std::vector<Share> shares_;
   std::vector<Whole> whole_;
+  std::vector<const AttentionCallRow*> unmerged_;
+  std::set<int> with_result_;  // ranks
   size_t compared_ = 0;
 };
 
