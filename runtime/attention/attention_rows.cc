@@ -13,8 +13,9 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// Further down the end of the kernels' exp (exp(-87)) would count beside the part.
-const double kLeastPart = std::exp(-40.0);
+// Further below the maximum that was used, the end of the kernels' exp (exp(-87)) would count beside the part.
+constexpr double kDeepestPart = 40;
+const double kLeastPart = std::exp(-kDeepestPart);
 
 // Of one block of K and V, in the order of its owner's tensor whatever lies between.
 uint64_t block_checksum(const AttentionRows::Part& part, int64_t batch) {
@@ -175,7 +176,10 @@ void AttentionRows::put_out_pieces(Stream& stream, const Call& call, int owner, 
       const double used = m_used.data<double>()[at], sum = z.data<double>()[at];
       AttentionRowRecord record = work[i].record;
       record.m = maxima ? (*maxima)[i] : kUnknown;
-      const bool none = sum == 0 || used == -INFINITY, known = none || (sum >= kLeastPart && std::isfinite(used));
+      // Far below the maximum that was used nothing is left to read: that is not to see no key.
+      const bool saw_none = record.m == -INFINITY || used - record.m <= kDeepestPart;
+      const bool none = used == -INFINITY || (sum == 0 && saw_none);
+      const bool known = none || (sum >= kLeastPart && std::isfinite(used));
       record.lse = none ? -INFINITY : known ? used + std::log(sum) : kUnknown;
       record.out = none ? 0 : known ? kernels::row_product(u, at * u.dim(3)) / sum : kUnknown;
       emit(RecordKind::kAttentionRow, record);

@@ -29,8 +29,11 @@ bool computed(const Finding& f) {
 
 // Can `cause`, a root of another family, be what is behind a data finding?
 bool may_cause(const Finding& cause, const Finding& f) {
-  // Calls that went wrong somewhere, nobody knows where, make replicas differ before anything stands still.
-  if (cause.root && cause.id == "hang.undecided") return f.id == "numeric.replica";
+  // Calls that went wrong somewhere, nobody knows where, make replicas differ and hand out other blocks before anything
+  // stands still.
+  const bool blocks = f.op == "block";
+  if (cause.root && cause.id == "hang.undecided") return f.id == "numeric.replica" || blocks;
+  if (cause.root && blocks && starts_with(cause, "hang.") && cause.where.step < 0) return true;
   if (!cause.root || cause.where.step < 0) return false;
   if (starts_with(cause, "race.") && !computed(f)) return false;
   return !earlier(seen_at(f), cause.where);

@@ -3,7 +3,8 @@
 // without a counted label, and the last of a document, are bound to nothing. One root of all ranks that show it: the
 // name that all of them bear, or none.
 //
-// That labels are the next tokens is the job's own rule: it must hold in most runs of rows, or none is held to it.
+// That labels are the next tokens is the job's own rule: it must hold for most rows, or none is held to it (some models
+// shift labels themselves, some learn something else). Labels two rows on are nobody's rule.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -48,6 +49,7 @@ class Labels {
   void collect() {
     for (size_t i = 0; i < runs_.size(); ++i) {
       const LabelRunRow& r = runs_[i];
+      if (r.where.step < 0) continue;  // which tokens lie behind it is not known
       if (r.count == 0 || r.counted > r.count || r.pairs > r.counted || r.next > r.pairs || r.second > r.pairs ||
           r.same > r.counted) {
         ++contradictory_;
@@ -99,7 +101,6 @@ class Labels {
         made_wrong_.push_back({at, kPadding, std::to_string(r.counted) + " padded rows have a label", SIZE_MAX});
       return;
     }
-    ++checked_;
     if (auto wrong = shift(at)) made_wrong_.push_back(*wrong);
   }
 
@@ -131,9 +132,11 @@ class Labels {
   }
 
   void drop_another_convention() {
-    const auto shifted = [](const Wrong& w) { return w.kind == kShift; };
-    const auto made = std::count_if(made_wrong_.begin(), made_wrong_.end(), shifted);
-    if (size_t(made) * 2 > checked_) std::erase_if(made_wrong_, shifted);
+    uint64_t pairs = 0, next = 0, second = 0;
+    for (const auto& [key, at] : made_)
+      if (const LabelRunRow& r = runs_[at]; !padding(r)) pairs += r.pairs, next += r.next, second += r.second;
+    if (next * 2 < pairs && second * 2 < pairs)
+      std::erase_if(made_wrong_, [](const Wrong& w) { return w.kind == kShift; });
   }
 
   Finding finding(const std::vector<Wrong>& all) const {
@@ -173,7 +176,6 @@ class Labels {
   std::map<std::tuple<int, uint32_t, uint32_t>, size_t> first_tokens_;  // step, sample, first row
   std::map<std::pair<int, uint64_t>, size_t> by_labels_;                // step, checksum
   std::vector<Wrong> made_wrong_, applied_wrong_;
-  size_t checked_ = 0;
   int64_t contradictory_ = 0;
 };
 

@@ -17,7 +17,8 @@ class MaskRows {
 
   std::vector<Finding> run() {
     const PositionSamples collected = collect_positions(index_.view);
-    for (const PositionSample& sample : collected.samples) compare(sample);
+    for (const PositionSample& sample : collected.samples)
+      if (sample.step >= 0) compare(sample);
     if (wrong_.empty()) return {};
     return {finding()};
   }

@@ -1,8 +1,12 @@
 // ring.stale_block, and softmax.unexplained where a block is nobody's: what an attention call on one rank was given as the
 // block of another must be the bytes that the owner itself used in that call. A block that is not, but is one of another
 // owner, layer or microbatch, was taken from a wrong place or at a wrong time.
+//
+// Of two copies that disagree nobody is accused: what a rank used wrongly its neighbour may have sent. Only where it
+// passed the right block on to the next rank of the ring the mistake is its own.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 
@@ -44,12 +48,16 @@ class Blocks {
     where.ring_step = -1;
     return {where.pack(), r.method, owner};
   }
-  static bool has_block(const AttentionRow& r) { return r.maker == RowMaker::kRecomputed && r.checksum; }
+  // Without its place a block can be compared with nothing.
+  static bool has_block(const AttentionRow& r) {
+    return r.maker == RowMaker::kRecomputed && r.checksum && r.where.step >= 0 && r.where.layer >= 0;
+  }
 
   void note_owners() {
     for (size_t i = 0; i < rows_.size(); ++i) {
       if (!has_block(rows_[i]) || owner(rows_[i]) != rows_[i].rank) continue;
-      owners_.try_emplace(place(rows_[i], rows_[i].rank), i);
+      const auto [own, fresh] = owners_.try_emplace(place(rows_[i], rows_[i].rank), i);
+      if (!fresh && rows_[own->second].checksum != rows_[i].checksum) own->second = SIZE_MAX;  // two calls in one place
       by_checksum_.try_emplace(rows_[i].checksum, i);
     }
   }
@@ -60,9 +68,20 @@ class Blocks {
     const int from = owner(r);
     if (from < 0 || from == r.rank) return;
     const auto own = owners_.find(place(r, from));
-    if (own == owners_.end()) return;
+    if (own == owners_.end() || own->second == SIZE_MAX) return;
     ++compared_;
     if (rows_[own->second].checksum != r.checksum) wrong_.push_back({i, own->second});
+    else right_.insert({place(r, from), r.rank});
+  }
+
+  // Did the rank hand the right block on? Of the last hop nobody knows.
+  bool passed_on(const Wrong& w) {
+    const AttentionRow& r = rows_[w.row];
+    const std::vector<int>& group = members(r.rank);
+    const auto self = std::find(group.begin(), group.end(), r.rank);
+    if (r.method != SoftmaxMethod::kLseMerge || self == group.end()) return false;
+    const int next = self + 1 == group.end() ? group.front() : *(self + 1);
+    return right_.contains({place(r, rows_[w.owner].rank), next});
   }
 
   // Whose block it is; SIZE_MAX = nobody's that was recorded.
@@ -71,7 +90,7 @@ class Blocks {
     return found == by_checksum_.end() ? SIZE_MAX : found->second;
   }
 
-  Finding finding() const {
+  Finding finding() {
     const auto first = std::min_element(wrong_.begin(), wrong_.end(), [&](const Wrong& a, const Wrong& b) {
       const Where &x = rows_[a.row].where, &y = rows_[b.row].where;
       if (earlier(x, y) || earlier(y, x)) return earlier(x, y);
@@ -80,14 +99,17 @@ class Blocks {
     const AttentionRow& shown = rows_[first->row];
     const size_t from = source(*first);
     Finding f = make_finding(from == SIZE_MAX ? "softmax.unexplained" : "ring.stale_block");
-    // A rank that passes on what it got wrongly is not the first: those of the first call, in its first ring step.
-    for (const Wrong& w : wrong_)
-      if (rows_[w.row].where == shown.where && (source(w) == SIZE_MAX) == (from == SIZE_MAX))
-        f.ranks.push_back(rows_[w.row].rank);
-    sort_unique(f.ranks);
-    const std::string who = ranks_text(f.ranks);
-    // Bytes that changed on their way can have changed at either end.
-    if (from == SIZE_MAX) f.ranks.clear();
+    std::vector<int> users;  // of the first call, in its first ring step
+    bool all = true;
+    for (const Wrong& w : wrong_) {
+      if (!(rows_[w.row].where == shown.where)) continue;
+      users.push_back(rows_[w.row].rank);
+      all = all && passed_on(w);
+    }
+    sort_unique(users);
+    const std::string who = ranks_text(users);
+    if (all) f.ranks = users;
+    f.op = "block";
     f.group = index_.cp_group(shown.rank);
     f.where = shown.where;
     f.where.ring_step = -1;  // another hop of the call may be what changed it
@@ -103,6 +125,7 @@ class Blocks {
           "; they are those of rank " + std::to_string(rows_[from].rank) + " of " + place_text(rows_[from].where);
     f.sentence +=
         " (" + std::to_string(wrong_.size()) + " of " + std::to_string(compared_) + " blocks that were compared)";
+    if (!all) f.sentence += "; who sent them or who took them made the mistake";
     f.would_raise_confidence = "checksums of the block where it was sent and where it was received";
     f.evidence.push_back(cite(index_.view, "attention_row", first->row, "the block as used"));
     f.evidence.push_back(cite(index_.view, "attention_row", first->owner, "the block as its owner used it"));
@@ -115,6 +138,7 @@ class Blocks {
   std::unordered_map<int, std::vector<int>> members_;
   std::map<Place, size_t> owners_;
   std::unordered_map<uint64_t, size_t> by_checksum_;
+  std::set<std::pair<Place, int>> right_;  // and the rank that used it
   std::vector<Wrong> wrong_;
   size_t compared_ = 0;
 };
