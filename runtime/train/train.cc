@@ -28,9 +28,9 @@ double learning_rate(const JobConfig& c, int step) {
 class Trainer {
  public:
   Trainer(const JobSetup& setup, const TextData& data, RankJob& job, std::vector<std::atomic<int64_t>>& peaks,
-          const TrainOptions& options, AttentionCall& call)
+          const TrainOptions& options, AttentionCall& call, RankValues& values)
       : setup_(setup), config_(setup.config), data_(data), job_(job), ctx_(job.context()), tensor_stats_(ctx_),
-        call_(call), peaks_(peaks) {
+        call_(call), values_(values), peaks_(peaks) {
     if (options.dump_attention) capture_.emplace(ctx_, *options.dump_attention);
   }
 
@@ -43,6 +43,8 @@ class Trainer {
       train_step(step);
       StepReport report;
       if (!finish_step(step, report)) return job_.stopped();
+      values_.losses.push_back(report.loss);
+      values_.grad_norms.push_back(report.grad_norm);
       if (ctx_.device->rank() == 0) {
         reports.push_back(report);
         if (hooks.on_progress) hooks.on_progress(report);
@@ -148,6 +150,7 @@ class Trainer {
   RankContext& ctx_;
   TensorStats tensor_stats_;
   AttentionCall& call_;
+  RankValues& values_;
   std::optional<AttentionCapture> capture_;
   std::vector<std::atomic<int64_t>>& peaks_;
   int64_t started_ns_ = 0;
@@ -184,7 +187,8 @@ Result<SiteTable> list_sites(JobConfig config, int steps, const TrainHooks& hook
       job,
       [&](RankJob& rank_job, int) {
         AttentionCall call;
-        return Trainer(job, *data, rank_job, peaks, {}, call).run(steps, quiet, reports);
+        RankValues values;
+        return Trainer(job, *data, rank_job, peaks, {}, call, values).run(steps, quiet, reports);
       },
       quiet);
   if (end == RunEnd::kStalled) return internal_error("the run that lists sites stalled");
@@ -241,11 +245,12 @@ Result<TrainResult> train(const JobConfig& config, const TrainHooks& hooks, cons
   std::vector<std::atomic<int64_t>> peaks(job.mesh.world());
   std::vector<std::vector<ParameterStore::Fragment>> fragments(job.mesh.world());
   std::vector<AttentionCall> calls(job.mesh.world());
+  std::vector<RankValues> values(job.mesh.world());
   result.end = run_ranks(
       job,
       [&](RankJob& rank_job, int rank) {
-        const RankEnd end =
-            Trainer(job, *data, rank_job, peaks, options, calls[rank]).run(job.config.train_iters, hooks, result.steps);
+        const RankEnd end = Trainer(job, *data, rank_job, peaks, options, calls[rank], values[rank])
+                                .run(job.config.train_iters, hooks, result.steps);
         const Coord c = rank_job.context().coord;
         if (end.status == 0 && options.keep_parameters && c.cp == 0 && c.dp == 0 &&
             !rank_job.model().store().export_fragments(&Parameter::value, fragments[rank]))
@@ -261,6 +266,12 @@ Result<TrainResult> train(const JobConfig& config, const TrainHooks& hooks, cons
   }
   if (std::none_of(calls.begin(), calls.end(), [](const AttentionCall& call) { return call.q.empty(); }))
     result.attention = std::move(calls);
+  if (options.keep_values && result.end == RunEnd::kCompleted) {
+    for (size_t rank = 0; rank < values.size(); ++rank)  // a rank that left the job has no parameters to compare
+      if (int(values[rank].losses.size()) == config.train_iters)
+        hash_parameters(job.ranks[rank]->model().store(), values[rank]);
+    result.values = std::move(values);
+  }
   for (const auto& of_rank : fragments)
     for (const auto& fragment : of_rank) merge_fragment(fragment, result.final_parameters);
   return result;

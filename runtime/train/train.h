@@ -13,6 +13,7 @@
 #include "runtime/sched/sched.h"
 #include "runtime/train/attention_dump.h"
 #include "runtime/train/nonfinite.h"
+#include "runtime/train/rank_values.h"
 #include "tracedb/base/result.h"
 
 namespace ringscope {
@@ -43,10 +44,12 @@ struct TrainResult {
   std::vector<RankTraffic> traffic;      // by rank
   std::vector<int64_t> kv_peak_bytes;    // by rank: ring buffers or gathered K/V
   std::vector<AttentionCall> attention;  // by rank; empty = not asked for, or its step was not finished by all ranks
+  std::vector<RankValues> values;        // by rank, of a completed run; only when asked
 };
 
 struct TrainOptions {
   bool keep_parameters = false;
+  bool keep_values = false;  // TrainResult::values
   std::optional<AttentionPick> dump_attention;
 };
 

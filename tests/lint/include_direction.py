@@ -37,7 +37,9 @@ MAY_USE = {
     "tools/report": ["tracedb/model"],
     "tools/gate": ["tracedb/tensorfile", "runtime/oracle"],
     "tools/plan": ["runtime/config", "runtime/layout"],
-    "tools/cli": ["tools/analyze", "tools/report", "tools/gate", "tools/plan", "runtime/train", "tracedb/import",
+    # The judge shares nothing with the rules that it judges: they are handed in.
+    "tools/campaign": ["runtime/train", "runtime/adversary", "tracedb/import", "probes/recorder"],
+    "tools/cli": ["tools/analyze", "tools/report", "tools/campaign", "tools/gate", "tools/plan", "runtime/train", "tracedb/import",
                   "tracedb/export", "probes/cupti", "probes/nccl"],
 }
 

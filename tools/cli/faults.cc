@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include "runtime/fault/fault.h"
+#include "tools/cli/campaign.h"
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
+#include "tracedb/base/nearest.h"
 
 namespace ringscope::cli {
 namespace {
@@ -35,6 +37,18 @@ std::string as_text(const FaultRow& row) {
 }
 
 Result<int> run(const Arguments& args) {
+  if (!args.positionals.empty()) {
+    if (args.positionals[0] == "campaign") return run_campaign_verb(args);
+    constexpr std::string_view kKnown[] = {"campaign"};
+    return usage_error(
+        fmt::format("'{}' is nothing that faults does{}; alone it lists the faults, 'faults campaign' "
+                    "plants mutations",
+                    args.positionals[0], did_you_mean(args.positionals[0], kKnown)));
+  }
+  for (const auto& [flag, value] : args.flags)
+    if (flag != "json")
+      return usage_error(fmt::format("--{} goes with a campaign: ringscope faults campaign --{}{}{}", flag, flag,
+                                     value.empty() ? "" : " ", value));
   if (args.json()) {
     ordered_json rows = ordered_json::array();
     for (const FaultRow& row : fault_rows()) rows.push_back(as_json(row));
@@ -51,12 +65,23 @@ Result<int> run(const Arguments& args) {
 const Command& faults_command() {
   static const Command command{
       "faults",
-      "list the bugs that train can plant, and the finding each must give",
-      "",
-      {"ringscope faults", "ringscope faults --json", "ringscope train --fault ring-early-exit:rank=2,step=3"},
-      {},
-      0,
-      run};
+      "list the bugs that train can plant; plant thousands nobody chose, and score the verdicts",
+      "[campaign [flags]]",
+      {"ringscope faults", "ringscope faults --json", "ringscope train --fault ring-early-exit:rank=2,step=3",
+       "ringscope faults campaign --seed 7 --count 300",
+       "ringscope faults campaign --count 50 --cp 4 --arch gpt --json", "ringscope faults campaign --table"},
+      campaign_options(),
+      1,
+      run,
+      "faults campaign draws single mutations (train --mutate, train --sites) over random layouts, every operation\n"
+      "equally often, runs each beside its twin without it, and judges the verdicts by a table of its own. Flags of\n"
+      "layout and model are fixed for all its jobs; what is not given is drawn. Every row has the command that "
+      "repeats\n"
+      "it. Verdicts: right, partly (kind or ranks), careful (undecided, incomplete, unexplained), missed (clean), "
+      "wrong\n"
+      "(somebody else accused), false_alarm, silent (nothing recorded can show it). Exit codes: 0 nobody accused\n"
+      "wrongly and no false alarm, 1 otherwise, 2 wrong usage, 5 an error of the campaign itself, 130 interrupted\n"
+      "(what there is so far is printed)."};
   return command;
 }
 

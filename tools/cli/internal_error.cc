@@ -18,12 +18,19 @@ void write_text(const char* text) {
   (void)ignored;
 }
 
+char g_current_work[4096] = "";
+
 void write_report(const char* what) {
   write_text("ringscope " RINGSCOPE_VERSION ": internal error: ");
   write_text(what);
   write_text("\nstack:\n");
   void* frames[64];
   backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
+  if (g_current_work[0]) {
+    write_text("while: ");
+    write_text(g_current_work);
+    write_text("\n");
+  }
   write_text("This is a bug of ringscope. Please report it with the lines above and the command line.\n");
 }
 
@@ -45,6 +52,8 @@ void write_report(const char* what) {
 }
 
 }  // namespace
+
+void set_current_work(const char* what) { std::strncpy(g_current_work, what, sizeof g_current_work - 1); }
 
 void report_internal_error(const char* what) {
   write_report(what);

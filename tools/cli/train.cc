@@ -3,7 +3,6 @@
 
 #include <charconv>
 #include <cmath>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "runtime/train/train.h"
 #include "tools/analyze/analyze.h"
 #include "tools/cli/command.h"
+#include "tools/cli/interrupt.h"
 #include "tools/cli/output.h"
 #include "tools/cli/recording.h"
 #include "tools/cli/report_output.h"
@@ -23,31 +23,6 @@
 
 namespace ringscope::cli {
 namespace {
-
-// The first Ctrl-C asks the run to finish its trace; the second one finds the default action and kills.
-volatile std::sig_atomic_t g_interrupted = 0;
-void on_interrupt(int) { g_interrupted = 1; }
-
-class InterruptGuard {
- public:
-  InterruptGuard() {
-    g_interrupted = 0;
-    struct sigaction action {};
-    action.sa_handler = on_interrupt;
-    action.sa_flags = int(SA_RESETHAND) | SA_RESTART;
-    sigaction(SIGINT, &action, &old_int_);
-    sigaction(SIGTERM, &action, &old_term_);
-  }
-  ~InterruptGuard() {
-    sigaction(SIGINT, &old_int_, nullptr);
-    sigaction(SIGTERM, &old_term_, nullptr);
-  }
-  InterruptGuard(const InterruptGuard&) = delete;
-
- private:
-  struct sigaction old_int_ {
-  }, old_term_{};
-};
 
 const char* outcome_word(RunEnd end) {
   return end == RunEnd::kCompleted ? "completed" : end == RunEnd::kStalled ? "stalled" : "interrupted";
@@ -72,7 +47,7 @@ void announce(const JobConfig& c) {
 
 TrainHooks make_hooks(const JobConfig& config, bool quiet) {
   TrainHooks hooks;
-  hooks.interrupted = [] { return g_interrupted != 0; };
+  hooks.interrupted = interrupted;
   hooks.on_stall = [](const StallSnapshot& stall) {
     size_t waiting = 0;
     for (const BlockedTask& task : stall.blocked) waiting += !task.idle;
@@ -273,7 +248,7 @@ Result<int> run(const Arguments& args) {
   if (!recording) return tl::unexpected(recording.error());
   recording->record_meta(meta_key::kToolVersion, std::string(kVersion));
   if (!flags->quiet) announce(*config);
-  InterruptGuard interrupt;
+  const InterruptGuard interrupt;
   TrainOptions options;
   options.dump_attention = flags->dump;
   auto result = train(*config, make_hooks(*config, flags->quiet), options);
