@@ -9,6 +9,10 @@ namespace ringscope {
 namespace {
 
 constexpr CatalogueRow kRows[] = {
+    {"hang.arg_mismatch", Severity::kError,
+     "a rank made the call of its group with another count, type, reduction or root",
+     "compute the arguments from what all members share; compare shapes and dtypes across ranks before the call",
+     false},
     {"hang.cross_group_cycle", Severity::kError,
      "ranks block each other in a circle because they run operations of two groups in different orders",
      "run the operations of different groups in one order on every rank", false},
@@ -20,6 +24,12 @@ constexpr CatalogueRow kRows[] = {
     {"hang.op_mismatch", Severity::kError,
      "a rank called another operation, or one more, where its group agreed on something else",
      "make all members of the group call the same operation; look for a condition that only this rank takes", false},
+    {"hang.order_swap", Severity::kError, "a rank made the calls of one group in another order than the others",
+     "issue the calls of a group in one order that follows from the model, never from when something became ready",
+     false},
+    {"hang.p2p_cycle", Severity::kError,
+     "ranks send to each other in a circle before any of them receives: nobody can go on without room in between",
+     "put the send and the receive of a hop into one group, or let every second rank receive first", false},
     {"hang.ring_break", Severity::kError,
      "a rank left a ring pass early, so its neighbour waits for a block that is never sent",
      "compute the number of ring steps from the group size on every rank, not from the local length; pad "

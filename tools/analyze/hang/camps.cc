@@ -13,11 +13,13 @@ namespace {
 constexpr int64_t kLook = 256;  // calls that are compared behind an edit
 // An edit may take so many more calls than agree behind it: the host may be blocked there.
 constexpr int64_t kLeast = 8;
-constexpr uint64_t kPast = 32;  // calls of the past in which another group must be equal to bear witness
+constexpr size_t kTellingPast = 3;  // calls of the past that must be equal for it to outweigh a majority
+constexpr uint64_t kPast = 32;      // calls of the past in which another group must be equal to bear witness
 
 struct Edit {
   Divergence::Kind kind = Divergence::Kind::kOther;
   uint64_t length = 1;
+  bool swapped = false;  // the replaced calls are those of the other, in another order
 };
 
 struct Camp {
@@ -93,14 +95,23 @@ class Split {
              call(a, i + uint64_t(agreed)) == call(b, j + uint64_t(agreed)))
         ++agreed;
       const std::pair<int64_t, bool> score{agreed - int64_t(length), explains == longer};
-      if (agreed > 0 && score > best_score) best = {kind, length}, best_score = score;
+      if (agreed > 0 && score > best_score) best = {kind, length, false}, best_score = score;
     };
     for (uint64_t k = 1; k <= kWindow; ++k) {
       offer(Divergence::Kind::kMissing, k, n_ + k, n_, int64_t(k));
       offer(Divergence::Kind::kExtra, k, n_, n_ + k, -int64_t(k));
       offer(Divergence::Kind::kOther, k, n_ + k, n_ + k, 0);
     }
+    best.swapped = best.kind == Divergence::Kind::kOther && permuted(a, b, best.length);
     return best;
+  }
+
+  bool permuted(const Strand& a, const Strand& b, uint64_t length) const {
+    std::vector<uint64_t> x, y;
+    for (uint64_t i = n_; i < n_ + length; ++i) x.push_back(a.at(i)), y.push_back(b.at(i));
+    std::sort(x.begin(), x.end());
+    std::sort(y.begin(), y.end());
+    return length > 1 && x == y && x.front() != 0;
   }
 
   Ruling decide(const Edit& between) const {
@@ -108,7 +119,9 @@ class Split {
     // Of the whole group: members that the trace lacks could have voted otherwise.
     const bool majority = camps_[0].members.size() * 2 > std::max(size_, voters_);
     const int past = camp_of(history_.next);
-    if (some_only && past >= 0) return by_past(past);
+    // Another call that the whole group's past shows at this place outweighs what most do now: a mistake in the code of
+    // most ranks is no majority for itself.
+    if (past >= 0 && (some_only || history_.context >= kTellingPast)) return by_past(past);
     if (majority) return by_majority(past);
     if (const int camp = most_witnesses(); camp >= 0)
       return {camp, votes(camp), double(1 + history_.seen * (camp == past)), double(past >= 0 && camp != past),
@@ -189,6 +202,7 @@ class Split {
     const Edit how = edit(a, b);
     Divergence d;
     d.kind = how.kind;
+    d.swapped = how.swapped;
     d.comm = &comm_;
     d.length = how.length;
     d.seq = d.earliest = n_;
