@@ -261,7 +261,8 @@ class Recomputed {
         continue;
       const OpRow& op = index_.view.ops[coll.op];
       const CommRow* comm = index_.comm(coll.comm);
-      if (comm && comm->axis != Axis::kTp && calls.contains({op.rank, call_of(op.where)})) ranks.push_back(op.rank);
+      if (comm && comm->ranks == index_.cp_members(op.rank) && calls.contains({op.rank, call_of(op.where)}))
+        ranks.push_back(op.rank);
     }
     return ranks;
   }

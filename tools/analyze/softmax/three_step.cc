@@ -153,9 +153,9 @@ class ThreeStep {
       where.ring_step = row.where.ring_step;
       if (o.coll == kNoRow || o.coll >= index_.view.colls.size() || !(where == row.where)) continue;
       const CollRow& coll = index_.view.colls[o.coll];
-      const CommRow* comm = index_.comm(coll.comm);
-      const bool tp = comm && comm->axis == Axis::kTp;
-      if (coll.func == CollFunc::kAllReduce && !tp) ran.push_back(coll.redop);
+      const CommRow* comm = index_.comm(coll.comm);  // by its members: its label may be wrong
+      const bool group = comm && comm->ranks == index_.cp_members(row.rank);
+      if (coll.func == CollFunc::kAllReduce && group) ran.push_back(coll.redop);
     }
     if (ran.size() == 2 && quantity != kResult) return ran[quantity == kMaximum ? 0 : 1];
     return RedOp::kNone;
