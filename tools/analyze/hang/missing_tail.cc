@@ -114,10 +114,11 @@ class Tails {
       if (!belongs) d.ranks.clear();
       return;
     }
-    if (more_of_one || (history.next == call && !other_label(with, history.at, d.seq))) {
+    const bool told = history.next != 0 && from_earlier_step(index_, with.ops[history.at], with.op(d.seq), history);
+    if (more_of_one || (told && history.next == call && !other_label(with, history.at, d.seq))) {
       d.support.against = double(lacking > makers ? lacking - makers : 0);
       d.why = "the group made this call at this place before";
-    } else if (history.next != 0) {
+    } else if (told) {
       return accuse_makers(d, absence);
     } else if (makers < lacking) {
       return accuse_makers(d, absence);
