@@ -12,7 +12,8 @@ namespace {
 
 class AllGatherAttention : public Attention {
  public:
-  explicit AllGatherAttention(const AttentionEnv& env) : env_(env), device_(*env.device), size_(env.cp->size()) {}
+  explicit AllGatherAttention(const AttentionEnv& env)
+      : env_(env), device_(*env.device), rows_(device_, env.log->first_head()), size_(env.cp->size()) {}
 
   Tensor forward(const Tensor& q, const Tensor& kv, const AttentionBatch& batch, AttentionSaved& saved) override {
     const int64_t tokens = q.dim(0), heads = q.dim(1);
@@ -24,6 +25,7 @@ class AllGatherAttention : public Attention {
     env_.kernels.forward(device_, *env_.compute, q, all, batch.shards[env_.cp_rank()], keys, env_.scale, batch.dropout,
                          o, lse, m);
     env_.log->summarise(*env_.compute, lse, 1, SoftmaxMethod::kLseMerge);
+    record_rows(batch, q, all, m, lse, o);
     saved = {q, kv, o, lse};
     return o;
   }
@@ -55,6 +57,16 @@ class AllGatherAttention : public Attention {
  private:
   Tensor like(const Tensor& kv, int64_t times, MemCategory category, const char* name) {
     return device_.allocate(kv.dtype(), {2, times * kv.dim(1), kv.dim(2), kv.dim(3)}, category, name);
+  }
+
+  void record_rows(const AttentionBatch& batch, const Tensor& q, const Tensor& all, const Tensor& m, const Tensor& lse,
+                   const Tensor& o) {
+    const AttentionRows::Call call{batch, size_};
+    std::vector<AttentionRows::Part> parts;
+    for (int owner = 0; owner < size_; ++owner)
+      parts.push_back({.shard = env_.cp_rank(), .owner = owner, .q = q, .kv = all, .blocks = size_, .at = owner});
+    rows_.recompute(*env_.compute, call, parts);
+    rows_.put_out(*env_.compute, call, env_.cp_rank(), AttentionRows::kAllKeys, m, lse, o);
   }
 
   // K/V of all shards as [2, batch x (P*c), Hk, D].
@@ -113,6 +125,7 @@ class AllGatherAttention : public Attention {
 
   AttentionEnv env_;
   Device& device_;
+  AttentionRows rows_;
   int size_;
 };
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/attention/attention_rows.h"
 #include "runtime/attention/softmax_log.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/device/device.h"
@@ -43,6 +44,7 @@ struct AttentionEnv {
 struct AttentionBatch {
   std::vector<kernels::TokenInfo> shards;        // by CP rank
   std::vector<std::vector<SampledRow>> sampled;  // by CP rank: rows that see two shards or more
+  std::shared_ptr<const LayoutTokens> layout;    // null = nothing is recorded
   kernels::AttentionDropout dropout;
 };
 

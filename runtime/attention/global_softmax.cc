@@ -14,7 +14,8 @@ namespace {
 class GlobalSoftmaxAttention : public Attention {
  public:
   explicit GlobalSoftmaxAttention(const AttentionEnv& env)
-      : env_(env), device_(*env.device), size_(env.cp->size()), rank_(env.cp->rank()) {}
+      : env_(env), device_(*env.device), rows_(device_, env.log->first_head()), size_(env.cp->size()),
+        rank_(env.cp->rank()) {}
 
   Tensor forward(const Tensor& q, const Tensor& kv, const AttentionBatch& batch, AttentionSaved& saved) override;
   AttentionGrad backward(const Tensor& d_o, const AttentionBatch& batch, const AttentionSaved& saved) override;
@@ -25,11 +26,17 @@ class GlobalSoftmaxAttention : public Attention {
   Tensor gather(const Tensor& part, const char* name);
   void reduce_max(const Tensor& m);
   void reduce_sum(const Tensor& z);
-  std::vector<SoftmaxLog::Handle> open_samples(const AttentionBatch& batch);
+  std::vector<SoftmaxLog::Handle> open_samples(const AttentionBatch& batch, int64_t heads);
+  void recompute_rows(const AttentionBatch& batch, const Tensor& q_all, const Tensor& kv);
+  void log_result(const AttentionBatch& batch, const AttentionSaved& saved);
+  AttentionRows::Call recorded_call(const AttentionBatch& batch) const {
+    return {batch, size_, SoftmaxMethod::kGlobalThreeStep};
+  }
   void sample(const std::vector<SoftmaxLog::Handle>& handles, SoftmaxLog::Field field, const Tensor& all);
 
   AttentionEnv env_;
   Device& device_;
+  AttentionRows rows_;
   int size_, rank_;
 };
 
@@ -57,18 +64,32 @@ void GlobalSoftmaxAttention::reduce_sum(const Tensor& z) {
   to_compute("softmax.sum_here");
 }
 
-std::vector<SoftmaxLog::Handle> GlobalSoftmaxAttention::open_samples(const AttentionBatch& batch) {
+std::vector<SoftmaxLog::Handle> GlobalSoftmaxAttention::open_samples(const AttentionBatch& batch, int64_t heads) {
   std::vector<SoftmaxLog::Handle> handles(size_);
   if (!env_.log->enabled()) return handles;
   for (int i = 0; i < size_; ++i)
-    handles[i] = env_.log->open(batch.sampled[i], rank_, size_, SoftmaxMethod::kGlobalThreeStep);
+    handles[i] = env_.log->open(batch.sampled[i], rank_, size_, SoftmaxMethod::kGlobalThreeStep, heads);
   return handles;
 }
 
 // all: [P, T, HQ]; handle i belongs to the rows of shard i.
 void GlobalSoftmaxAttention::sample(const std::vector<SoftmaxLog::Handle>& handles, SoftmaxLog::Field field,
                                     const Tensor& all) {
-  for (int i = 0; i < size_; ++i) env_.log->take(*env_.compute, handles[i], field, all[i]);
+  for (int i = 0; i < size_; ++i) env_.log->take(*env_.compute, handles[i], {{field, all[i]}});
+}
+
+void GlobalSoftmaxAttention::recompute_rows(const AttentionBatch& batch, const Tensor& q_all, const Tensor& kv) {
+  std::vector<AttentionRows::Part> parts;
+  for (int i = 0; i < size_; ++i)
+    parts.push_back({.shard = i, .owner = rank_, .q = q_all[i], .kv = kv, .sum_of_q = true});
+  rows_.recompute(*env_.compute, recorded_call(batch), parts);
+}
+
+void GlobalSoftmaxAttention::log_result(const AttentionBatch& batch, const AttentionSaved& saved) {
+  const auto result =
+      env_.log->open(batch.sampled[rank_], SoftmaxLog::kResult, size_, SoftmaxMethod::kGlobalThreeStep, saved.q.dim(1));
+  env_.log->take(*env_.compute, result, {{SoftmaxLog::kLseResult, saved.lse}});
+  rows_.put_out(*env_.compute, recorded_call(batch), rank_, AttentionRows::kAllKeys, {}, saved.lse, saved.o);
 }
 
 Tensor GlobalSoftmaxAttention::forward(const Tensor& q, const Tensor& kv, const AttentionBatch& batch,
@@ -79,17 +100,20 @@ Tensor GlobalSoftmaxAttention::forward(const Tensor& q, const Tensor& kv, const 
   Tensor m = device_.allocate(DType::kF64, {size_, tokens, heads}, MemCategory::kWorkspace, "softmax.max");
   Tensor z = device_.allocate(DType::kF64, {size_, tokens, heads}, MemCategory::kWorkspace, "softmax.sum");
   Tensor u = device_.allocate(q.dtype(), {size_, tokens, heads, dim}, MemCategory::kCommBuffer, "softmax.weighted");
-  const auto samples = open_samples(batch);
+  const auto samples = open_samples(batch, heads);
+  recompute_rows(batch, q_all, kv);
 
   for (int i = 0; i < size_; ++i)
     kernels::score_max(device_, compute, q_all[i], kv, batch.shards[i], batch.shards[rank_], env_.scale, m[i]);
   sample(samples, SoftmaxLog::kMOwn, m);
+  const auto maxima = rows_.take_maxima(compute, recorded_call(batch), m);
   reduce_max(m);
   sample(samples, SoftmaxLog::kMUsed, m);
   for (int i = 0; i < size_; ++i)
     kernels::exp_sum(device_, compute, q_all[i], kv, batch.shards[i], batch.shards[rank_], env_.scale, batch.dropout,
                      m[i], u[i], z[i]);
   sample(samples, SoftmaxLog::kSumOwn, z);
+  rows_.put_out_pieces(compute, recorded_call(batch), rank_, maxima, m, z, u);
   reduce_sum(z);
   sample(samples, SoftmaxLog::kSumUsed, z);
 
@@ -101,12 +125,8 @@ Tensor GlobalSoftmaxAttention::forward(const Tensor& q, const Tensor& kv, const 
   Tensor lse = device_.allocate(DType::kF64, {tokens, heads}, MemCategory::kActivation, "attention.lse");
   kernels::softmax_normalise(device_, compute, u_own, m[rank_], z[rank_], o, lse);
   env_.log->summarise(compute, lse, size_, SoftmaxMethod::kGlobalThreeStep);
-  if (env_.log->enabled()) {
-    const auto result =
-        env_.log->open(batch.sampled[rank_], SoftmaxLog::kResult, size_, SoftmaxMethod::kGlobalThreeStep);
-    env_.log->take(compute, result, SoftmaxLog::kLseResult, lse);
-  }
   saved = {q, kv, o, lse};
+  log_result(batch, saved);
   return o;
 }
 

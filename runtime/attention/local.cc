@@ -6,7 +6,7 @@ namespace {
 
 class LocalAttention : public Attention {
  public:
-  explicit LocalAttention(const AttentionEnv& env) : env_(env) {}
+  explicit LocalAttention(const AttentionEnv& env) : env_(env), rows_(*env.device, env.log->first_head()) {}
 
   Tensor forward(const Tensor& q, const Tensor& kv, const AttentionBatch& batch, AttentionSaved& saved) override {
     Device& device = *env_.device;
@@ -17,6 +17,8 @@ class LocalAttention : public Attention {
     env_.kernels.forward(device, *env_.compute, q, kv, batch.shards[0], batch.shards[0], env_.scale, batch.dropout, o,
                          lse, m);
     env_.log->summarise(*env_.compute, lse, 1, SoftmaxMethod::kLseMerge);
+    rows_.recompute(*env_.compute, {batch}, {{.q = q, .kv = kv}});
+    rows_.put_out(*env_.compute, {batch}, 0, AttentionRows::kAllKeys, m, lse, o);
     saved = {q, kv, o, lse};
     return o;
   }
@@ -40,6 +42,7 @@ class LocalAttention : public Attention {
 
  private:
   AttentionEnv env_;
+  AttentionRows rows_;
 };
 
 }  // namespace

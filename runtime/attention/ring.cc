@@ -27,7 +27,8 @@ namespace {
 class RingAttention : public Attention {
  public:
   explicit RingAttention(const AttentionEnv& env)
-      : env_(env), device_(*env.device), size_(env.cp->size()), rank_(env.cp->rank()) {}
+      : env_(env), device_(*env.device), rows_(device_, env.log->first_head()), size_(env.cp->size()),
+        rank_(env.cp->rank()) {}
 
   Tensor forward(const Tensor& q, const Tensor& kv, const AttentionBatch& batch, AttentionSaved& saved) override;
   AttentionGrad backward(const Tensor& d_o, const AttentionBatch& batch, const AttentionSaved& saved) override;
@@ -41,11 +42,14 @@ class RingAttention : public Attention {
   Event exchange_kv(int hop, const Tensor& held, const Event& kv_ready, const std::vector<Event>& compute_done);
   void wait_for_block(const Event& recv_done, int hop);
   void attend(int step, const Tensor& q, const Tensor& held, const AttentionBatch& batch, const AttentionSaved& saved);
-  void log_part(int step, const AttentionBatch& batch, const Tensor& lse, const Tensor& m);
+  void log_part(int step, const Tensor& q, const Tensor& held, const AttentionBatch& batch, const Tensor& o,
+                const Tensor& lse);
+  void log_result(const AttentionBatch& batch, const AttentionSaved& saved);
   void record_plan(int run_steps);
 
   AttentionEnv env_;
   Device& device_;
+  AttentionRows rows_;
   int size_, rank_;
   std::array<Tensor, 2> ring_;         // the double buffer of travelling blocks
   std::array<Tensor, 2> accumulator_;  // travelling dK/dV
@@ -87,17 +91,29 @@ void RingAttention::attend(int step, const Tensor& q, const Tensor& held, const 
   const Tensor& lse = step == 0 ? saved.lse : part_lse_;
   env_.kernels.forward(device_, *env_.compute, q, held, batch.shards[rank_], batch.shards[owner(step)], env_.scale,
                        batch.dropout, o, lse, part_m_);
-  log_part(step, batch, lse, part_m_);
+  log_part(step, q, held, batch, o, lse);
   if (step == 0) return;
   kernels::lse_merge(device_, *env_.compute, saved.o, saved.lse, part_o_, part_lse_);
 }
 
-void RingAttention::log_part(int step, const AttentionBatch& batch, const Tensor& lse, const Tensor& m) {
+void RingAttention::log_part(int step, const Tensor& q, const Tensor& held, const AttentionBatch& batch,
+                             const Tensor& o, const Tensor& lse) {
   SoftmaxLog& log = *env_.log;
   if (!log.enabled()) return;
-  const auto handle = log.open(batch.sampled[rank_], owner(step), size_, SoftmaxMethod::kLseMerge);
-  log.take(*env_.compute, handle, SoftmaxLog::kMOwn, m);
-  log.take(*env_.compute, handle, SoftmaxLog::kLseOwn, lse);
+  const auto handle = log.open(batch.sampled[rank_], owner(step), size_, SoftmaxMethod::kLseMerge, q.dim(1));
+  log.take(*env_.compute, handle, {{SoftmaxLog::kMOwn, part_m_}, {SoftmaxLog::kLseOwn, lse}});
+  const AttentionRows::Call call{batch, size_};
+  rows_.recompute(*env_.compute, call, {{.shard = rank_, .owner = owner(step), .q = q, .kv = held}});
+  rows_.put_out(*env_.compute, call, rank_, owner(step), part_m_, lse, o);
+}
+
+void RingAttention::log_result(const AttentionBatch& batch, const AttentionSaved& saved) {
+  SoftmaxLog& log = *env_.log;
+  if (!log.enabled()) return;
+  const auto result =
+      log.open(batch.sampled[rank_], SoftmaxLog::kResult, size_, SoftmaxMethod::kLseMerge, saved.q.dim(1));
+  log.take(*env_.compute, result, {{SoftmaxLog::kLseResult, saved.lse}});
+  rows_.put_out(*env_.compute, {batch, size_}, rank_, AttentionRows::kAllKeys, {}, saved.lse, saved.o);
 }
 
 void RingAttention::record_plan(int run_steps) {
@@ -140,10 +156,7 @@ Tensor RingAttention::forward(const Tensor& q, const Tensor& kv, const Attention
   }
   record_plan(size_);
   env_.log->summarise(compute, saved.lse, size_, SoftmaxMethod::kLseMerge);
-  if (env_.log->enabled()) {
-    const auto result = env_.log->open(batch.sampled[rank_], SoftmaxLog::kResult, size_, SoftmaxMethod::kLseMerge);
-    env_.log->take(compute, result, SoftmaxLog::kLseResult, saved.lse);
-  }
+  log_result(batch, saved);
   part_o_ = part_lse_ = part_m_ = Tensor();
   return saved.o;
 }

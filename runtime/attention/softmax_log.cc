@@ -9,7 +9,6 @@
 namespace ringscope {
 namespace {
 
-constexpr int kRowsPerChunk = 1024;
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 // The kernels' exp ends at exp(-87): further below the maximum that was used, a sum holds that end and not the part.
@@ -23,12 +22,8 @@ double own_lse(double m_own, double m_used, double sum_own) {
   return m_used + std::log(sum_own);
 }
 
-// Values of a watched tensor, in its row of the statistics tensor.
-enum WatchField { kNorm, kNotNumbers, kWatchFields };
-static_assert(int(kWatchFields) <= int(SoftmaxLog::kFields));
-
 template <class T>
-void watch_values(std::span<const T> values, double* out) {
+void watch_values(std::span<const T> values, TensorStatRecord& out) {
   constexpr size_t kLanes = 8;  // sums that do not wait for each other
   double lanes[kLanes] = {}, sum = 0;
   int64_t bad = 0;
@@ -39,15 +34,12 @@ void watch_values(std::span<const T> values, double* out) {
   for (const double lane : lanes) sum += lane;
   if (!std::isfinite(sum))
     for (const T value : values) bad += !std::isfinite(value);
-  out[kNorm] = std::sqrt(sum);
-  out[kNotNumbers] = double(bad);
+  out.count = values.size();
+  out.norm = std::sqrt(sum);
+  out.bad = uint64_t(bad);
 }
 
-// Values of a summary, in its row of the statistics tensor.
-enum SummaryField { kEmpty, kBad, kMin, kMax, kMean, kSummaryFields };
-static_assert(int(kSummaryFields) <= int(SoftmaxLog::kFields));
-
-void summarise_rows(std::span<const double> lse, double* out) {
+void summarise_rows(std::span<const double> lse, SoftmaxStatRecord& out) {
   int64_t empty = 0, bad = 0;
   double least = kUnknown, most = kUnknown, sum = 0;
   for (const double value : lse) {
@@ -60,146 +52,135 @@ void summarise_rows(std::span<const double> lse, double* out) {
     sum += value;
   }
   const int64_t finite = int64_t(lse.size()) - empty - bad;
-  out[kEmpty] = double(empty);
-  out[kBad] = double(bad);
-  out[kMin] = least;
-  out[kMax] = most;
-  out[kMean] = finite ? sum / double(finite) : kUnknown;
+  out.rows = uint32_t(lse.size());
+  out.empty = uint32_t(empty);
+  out.bad = uint32_t(bad);
+  out.lse_min = least;
+  out.lse_max = most;
+  out.lse_mean = finite ? sum / double(finite) : kUnknown;
 }
 
 }  // namespace
 
-SoftmaxLog::SoftmaxLog(Device& device, int head, int slice) : device_(device), head_(head), slice_(slice) {}
+// Shared by the launches that fill it and, on the same stream, the last of them that writes it down.
+struct SoftmaxLog::Samples {
+  struct Sample {
+    SampledRow row;
+    double value[kFields];
+  };
+  std::vector<Sample> samples;
+  unsigned taken = 0;  // bit per field
+  Where where;
+  int kv_owner = 0, parts = 0, local_head = 0, head = 0;
+  SoftmaxMethod method = SoftmaxMethod::kLseMerge;
+
+  bool result() const { return kv_owner == kResult; }
+  bool three_step() const { return method == SoftmaxMethod::kGlobalThreeStep; }
+  unsigned needed() const {
+    if (result()) return 1u << kLseResult;
+    if (three_step()) return 1u << kMOwn | 1u << kMUsed | 1u << kSumOwn | 1u << kSumUsed;
+    return 1u << kMOwn | 1u << kLseOwn;
+  }
+  void record() const {
+    for (const Sample& sample : samples) {
+      const double* v = sample.value;
+      SoftmaxRowRecord record{};
+      record.where = where.pack();
+      record.position = uint32_t(sample.row.row);
+      record.head = uint16_t(head);
+      record.kv_owner = uint16_t(kv_owner);
+      record.sample = uint32_t(sample.row.sample);
+      record.method = uint16_t(method);
+      record.parts = uint16_t(parts);
+      record.m_own = result() ? kUnknown : v[kMOwn];
+      record.m_used = three_step() && !result() ? v[kMUsed] : kUnknown;
+      record.sum_used = three_step() && !result() ? v[kSumUsed] : kUnknown;
+      record.lse_own = result() ? kUnknown : three_step() ? own_lse(v[kMOwn], v[kMUsed], v[kSumOwn]) : v[kLseOwn];
+      record.lse_result = result() ? v[kLseResult] : kUnknown;
+      emit(RecordKind::kSoftmaxRow, record);
+    }
+  }
+};
+
+SoftmaxLog::SoftmaxLog(Device& device, int first_head, int slice)
+    : device_(device), first_head_(first_head), slice_(slice) {}
 
 bool SoftmaxLog::enabled() const { return rs_enabled() != 0; }
 
-SoftmaxLog::Slot SoftmaxLog::next_slot() {
-  if (chunks_.empty() || used_ == kRowsPerChunk) {
-    chunks_.push_back(
-        device_.allocate(DType::kF64, {kRowsPerChunk, kFields}, MemCategory::kStatistics, "softmax statistics"));
-    used_ = 0;
-  }
-  return {int(chunks_.size()) - 1, used_++};
+int SoftmaxLog::sampled_head(const Where& where, int64_t heads) {
+  return int((int64_t(where.step) + where.layer + where.microbatch + 3) % heads);  // -1 = unknown
 }
 
-SoftmaxLog::Handle SoftmaxLog::open(const std::vector<SampledRow>& rows, int kv_owner, int parts,
-                                    SoftmaxMethod method) {
-  if (!enabled() || rows.empty()) return {};
-  Handle handle{int(samples_.size()), int(rows.size())};
-  for (const SampledRow& row : rows) samples_.push_back({row, kv_owner, parts, method, device_.where(), next_slot()});
+SoftmaxLog::Handle SoftmaxLog::open(const std::vector<SampledRow>& rows, int kv_owner, int parts, SoftmaxMethod method,
+                                    int64_t heads) {
+  if (!enabled() || rows.empty()) return nullptr;
+  auto handle = std::make_shared<Samples>();
+  for (const SampledRow& row : rows) handle->samples.push_back({row, {}});
+  handle->where = device_.where();
+  handle->kv_owner = kv_owner;
+  handle->parts = parts;
+  handle->local_head = sampled_head(device_.where(), heads);
+  handle->head = first_head_ + handle->local_head;
+  handle->method = method;
   return handle;
 }
 
-void SoftmaxLog::take(Stream& stream, const Handle& handle, Field field, const Tensor& tensor) {
-  if (handle.first < 0) return;
-  struct Copy {
-    Tensor to;
-    int64_t to_index, from_index;
-  };
-  std::vector<Copy> copies;
-  std::vector<Tensor> reads, writes;
-  const int64_t heads = tensor.count() / tensor.dim(0);
-  for (int i = 0; i < handle.count; ++i) {
-    const Sample& sample = samples_[handle.first + i];
-    const Tensor to = chunks_[sample.slot.chunk][sample.slot.row];
-    copies.push_back({to, field, sample.row.local * heads});
-    reads.push_back(tensor.rows(sample.row.local, sample.row.local + 1));
-    writes.push_back(to);
+void SoftmaxLog::take(Stream& stream, const Handle& handle, std::initializer_list<Taken> fields) {
+  if (!handle) return;
+  std::vector<Tensor> reads;
+  std::vector<std::pair<Field, Tensor>> from;
+  for (const Taken& taken : fields) {
+    for (const Samples::Sample& sample : handle->samples)
+      reads.push_back(taken.tensor.rows(sample.row.local, sample.row.local + 1));
+    from.emplace_back(taken.field, taken.tensor);
   }
-  device_.launch(stream, "statistics.softmax", reads, writes, [copies, tensor] {
-    for (const Copy& copy : copies) copy.to.data<double>()[copy.to_index] = tensor.data<double>()[copy.from_index];
+  device_.launch(stream, "statistics.softmax", reads, std::span<const Tensor>(), [handle, from] {
+    const bool complete = (handle->taken & handle->needed()) == handle->needed();
+    for (const auto& [field, tensor] : from) {
+      const int64_t heads = tensor.count() / tensor.dim(0);
+      for (Samples::Sample& sample : handle->samples)
+        sample.value[field] = tensor.data<double>()[sample.row.local * heads + handle->local_head];
+      handle->taken |= 1u << field;
+    }
+    if (!complete && (handle->taken & handle->needed()) == handle->needed()) handle->record();
   });
 }
 
 void SoftmaxLog::summarise(Stream& stream, const Tensor& lse, int parts, SoftmaxMethod method) {
   if (!enabled()) return;
-  const Summary& summary = summaries_.emplace_back(Summary{lse.count(), parts, method, device_.where(), next_slot()});
-  const Tensor to = chunks_[summary.slot.chunk][summary.slot.row];
-  device_.launch(stream, "statistics.lse", {lse}, {to},
-                 [lse, to] { summarise_rows(std::span(lse.data<double>(), size_t(lse.count())), to.data<double>()); });
+  SoftmaxStatRecord record{};
+  record.where = device_.where().pack();
+  record.method = uint16_t(method);
+  record.parts = uint16_t(parts);
+  device_.launch(stream, "statistics.lse", {lse}, {}, [lse, record] {
+    SoftmaxStatRecord full = record;
+    summarise_rows(std::span(lse.data<double>(), size_t(lse.count())), full);
+    emit(RecordKind::kSoftmaxStat, full);
+  });
 }
 
 void SoftmaxLog::watch(Stream& stream, std::span<const Watched> tensors) {
   if (!enabled()) return;
-  std::vector<Tensor> reads, writes;
+  std::vector<Tensor> reads;
+  std::vector<TensorStatRecord> records;
   for (const Watched& watched : tensors) {
-    const Watch& watch =
-        watches_.emplace_back(Watch{watched.name, watched.role, watched.tensor.count(), device_.where(), next_slot()});
+    TensorStatRecord record{};
+    record.where = device_.where().pack();
+    record.name = device_.intern(watched.name);
+    record.role = uint16_t(watched.role);
+    record.part = uint16_t(slice_);
+    records.push_back(record);
     reads.push_back(watched.tensor);
-    writes.push_back(chunks_[watch.slot.chunk][watch.slot.row]);
   }
-  device_.launch(stream, "statistics.attention", reads, writes, [reads, writes] {
+  device_.launch(stream, "statistics.attention", reads, std::span<const Tensor>(), [reads, records] {
     for (size_t i = 0; i < reads.size(); ++i) {
       const size_t n = size_t(reads[i].count());
-      double* out = writes[i].data<double>();
-      if (reads[i].dtype() == DType::kF64) watch_values(std::span<const double>(reads[i].data<double>(), n), out);
-      else watch_values(std::span<const float>(reads[i].data<float>(), n), out);
+      TensorStatRecord full = records[i];
+      if (reads[i].dtype() == DType::kF64) watch_values(std::span<const double>(reads[i].data<double>(), n), full);
+      else watch_values(std::span<const float>(reads[i].data<float>(), n), full);
+      emit(RecordKind::kTensorStat, full);
     }
   });
-}
-
-bool SoftmaxLog::flush(Stream& stream) {
-  if (samples_.empty() && summaries_.empty() && watches_.empty()) return true;
-  std::vector<std::vector<double>> values;
-  for (const Tensor& chunk : chunks_) {
-    values.push_back(device_.read_back(stream, chunk, "statistics"));
-    if (values.back().empty()) return false;
-  }
-  const auto at = [&](const Slot& slot) { return &values[slot.chunk][slot.row * kFields]; };
-  for (const Sample& sample : samples_) record(sample, at(sample.slot));
-  for (const Summary& summary : summaries_) record(summary, at(summary.slot));
-  for (const Watch& watch : watches_) record(watch, at(watch.slot));
-  samples_.clear();
-  summaries_.clear();
-  watches_.clear();
-  chunks_.resize(1);  // keep one for the next step
-  used_ = 0;
-  return true;
-}
-
-void SoftmaxLog::record(const Sample& sample, const double* v) const {
-  const bool three_step = sample.method == SoftmaxMethod::kGlobalThreeStep;
-  const bool result = sample.kv_owner == kResult;
-  SoftmaxRowRecord record{};
-  record.where = sample.where.pack();
-  record.position = uint32_t(sample.row.row);
-  record.head = uint16_t(head_);
-  record.kv_owner = uint16_t(sample.kv_owner);
-  record.sample = uint32_t(sample.row.sample);
-  record.method = uint16_t(sample.method);
-  record.parts = uint16_t(sample.parts);
-  record.m_own = result ? kUnknown : v[kMOwn];
-  record.m_used = three_step && !result ? v[kMUsed] : kUnknown;
-  record.sum_used = three_step && !result ? v[kSumUsed] : kUnknown;
-  record.lse_own = result ? kUnknown : three_step ? own_lse(v[kMOwn], v[kMUsed], v[kSumOwn]) : v[kLseOwn];
-  record.lse_result = result ? v[kLseResult] : kUnknown;
-  emit(RecordKind::kSoftmaxRow, record);
-}
-
-void SoftmaxLog::record(const Summary& summary, const double* v) const {
-  SoftmaxStatRecord record{};
-  record.where = summary.where.pack();
-  record.rows = uint32_t(summary.rows);
-  record.empty = uint32_t(v[kEmpty]);
-  record.bad = uint32_t(v[kBad]);
-  record.method = uint16_t(summary.method);
-  record.parts = uint16_t(summary.parts);
-  record.lse_min = v[kMin];
-  record.lse_max = v[kMax];
-  record.lse_mean = v[kMean];
-  emit(RecordKind::kSoftmaxStat, record);
-}
-
-void SoftmaxLog::record(const Watch& watch, const double* v) const {
-  TensorStatRecord record{};
-  record.where = watch.where.pack();
-  record.name = rs_intern(watch.name);
-  record.role = uint16_t(watch.role);
-  record.part = uint16_t(slice_);
-  record.count = uint64_t(watch.count);
-  record.norm = v[kNorm];
-  record.bad = uint64_t(v[kNotNumbers]);
-  emit(RecordKind::kTensorStat, record);
 }
 
 }  // namespace ringscope

@@ -1,11 +1,15 @@
 // SoftmaxLog: samples and summaries of what the softmax really did, for the trace, and whether the tensors that entered
-// and left attention held numbers. A sample is a row of the trace's softmax_row table: kernels copy single values out of the buffers that were really consumed into a statistics
-// buffer on the device; flush(), at the end of a step, reads it back (a named read-back point) and records.
+// and left attention held numbers. A sample is a row of the trace's softmax_row table: statistics kernels read single
+// values out of the buffers that were really consumed, where the stream is there, and the last of them writes the record
+// from its stream. So a run that stands still later keeps what it computed before.
 //
-// With the recorder off every call returns at once. Thread rule: the rank's host task.
+// With the recorder off every call returns at once. Thread rule: the rank's host task; what is launched runs on the
+// stream's worker.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -27,20 +31,28 @@ class SoftmaxLog {
   enum Field { kMOwn, kLseOwn, kMUsed, kSumOwn, kSumUsed, kLseResult, kFields };
   static constexpr int kResult = 0xFFFF;  // kv_owner of the merged row
 
-  // head: global index of the sampled query head; it is local head 0. slice: TP rank, whose heads these are.
-  SoftmaxLog(Device& device, int head, int slice = 0);
+  // first_head: global index of local head 0. slice: TP rank, whose heads these are.
+  SoftmaxLog(Device& device, int first_head, int slice = 0);
 
   bool enabled() const;
 
-  // Opens one sample per row; the returned handle names them together.
-  struct Handle {
-    int first = -1;
-    int count = 0;
-  };
-  Handle open(const std::vector<SampledRow>& rows, int kv_owner, int parts, SoftmaxMethod method);
+  // The head whose rows are sampled, of `heads` local ones: another one in every layer and step, the same on all ranks of
+  // a context-parallel group.
+  static int sampled_head(const Where& where, int64_t heads);
+  int first_head() const { return first_head_; }
 
-  // Copies tensor[row.local, head 0] (fp64 [T, HQ]) of every row of the handle into the field, in stream order.
-  void take(Stream& stream, const Handle& handle, Field field, const Tensor& tensor);
+  // Opens one sample per row; the returned handle names them together. heads: of the tensors that will be read.
+  struct Samples;
+  using Handle = std::shared_ptr<Samples>;
+  Handle open(const std::vector<SampledRow>& rows, int kv_owner, int parts, SoftmaxMethod method, int64_t heads);
+
+  // Reads tensor[row.local, head] (fp64 [T, HQ]) of every row of the handle, in stream order. With the last field of its
+  // kind of sample the records are written; a sample of which a field was never read is not.
+  struct Taken {
+    Field field;
+    Tensor tensor;
+  };
+  void take(Stream& stream, const Handle& handle, std::initializer_list<Taken> fields);
 
   // One line over all rows and heads of an attention call: range and mean of the log-sum-exp (fp64 [T, HQ]), rows
   // that see no key, values that are no numbers.
@@ -55,47 +67,9 @@ class SoftmaxLog {
   };
   void watch(Stream& stream, std::span<const Watched> tensors);
 
-  // Reads back and records everything since the last flush. False = stopped.
-  [[nodiscard]] bool flush(Stream& stream);
-
  private:
-  struct Slot {
-    int chunk = 0;  // statistics tensor
-    int row = 0;    // of it: kFields fp64
-  };
-  struct Sample {
-    SampledRow row;
-    int kv_owner = 0, parts = 0;
-    SoftmaxMethod method = SoftmaxMethod::kLseMerge;
-    Where where;
-    Slot slot;
-  };
-  struct Summary {
-    int64_t rows = 0;  // query rows x heads
-    int parts = 0;
-    SoftmaxMethod method = SoftmaxMethod::kLseMerge;
-    Where where;
-    Slot slot;
-  };
-  struct Watch {
-    const char* name;
-    TensorRole role = TensorRole::kAttentionInput;
-    int64_t count = 0;
-    Where where;
-    Slot slot;
-  };
-  Slot next_slot();
-  void record(const Sample& sample, const double* values) const;
-  void record(const Summary& summary, const double* values) const;
-  void record(const Watch& watch, const double* values) const;
-
   Device& device_;
-  int head_, slice_;
-  std::vector<Sample> samples_;
-  std::vector<Summary> summaries_;
-  std::vector<Watch> watches_;
-  std::vector<Tensor> chunks_;
-  int used_ = 0;  // rows of the last chunk
+  int first_head_, slice_;
 };
 
 }  // namespace ringscope

@@ -264,8 +264,9 @@ class ThreadCommunicator : public Communicator {
       record.count = uint64_t(count);
       record.root = root;
       emit(RecordKind::kColl, record);
-      device_.record_access(call.op, in, AccessMode::kRead);
-      device_.record_access(call.op, out, AccessMode::kWrite);
+      // The root of a broadcast only reads its buffer, the others only write theirs.
+      if (func != CollFunc::kBroadcast || root == rank_) device_.record_access(call.op, in, AccessMode::kRead);
+      if (func != CollFunc::kBroadcast || root != rank_) device_.record_access(call.op, out, AccessMode::kWrite);
     }
     ++seq_;
     call.why = ringscope::name(func);

@@ -125,8 +125,8 @@ class Device {
   // look.
   [[nodiscard]] bool synchronize(Stream&);
 
-  // Copies a tensor to the host at a named read-back point: synchronizes the stream, then reads as double.
-  // Empty = as above.
+  // Copies a tensor to the host at a named read-back point (a literal): synchronizes the stream, then reads as double.
+  // Recorded as an operation of the host (OpKind::kHostRead) with the bytes that it reads. Empty = as above.
   [[nodiscard]] std::vector<double> read_back(Stream&, const Tensor&, const char* point);
 
   // For communicators: enqueue an operation with its own records. `accesses` are (tensor, mode) pairs recorded

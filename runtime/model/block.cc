@@ -2,6 +2,7 @@
 
 #include "probes/nvtx/emit.h"
 #include "runtime/kernels/kernels.h"
+#include "runtime/model/batch_records.h"
 #include "runtime/model/tensor_parallel.h"
 
 namespace ringscope {
@@ -53,6 +54,7 @@ Tensor Block::attend(const Tensor& x, const ModelBatch& batch, BlockSaved& saved
   Tensor q = ctx_.allocate({batch.tokens, heads_q_, dim_}, "attention.q");
   Tensor kv = ctx_.allocate({2, batch.tokens, heads_kv_, dim_}, "attention.kv");
   kernels::split_qkv(device, *ctx_.compute, qkv, heads_q_, heads_kv_, rope_base_, batch.position, q, kv);
+  if (rope_base_ > 0) record_applied_positions(ctx_, batch, PositionRole::kRope, rope_base_);
   watch({{"attention.q", TensorRole::kAttentionInput, q}, {"attention.kv", TensorRole::kAttentionInput, kv}});
   const Tensor o = attention_.forward(q, kv, attention_batch(batch), saved.attention);
   watch({{"attention.o", TensorRole::kAttentionOutput, o}});

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/kernels/kernels.h"
+#include "runtime/model/batch_records.h"
 #include "runtime/model/block.h"
 #include "runtime/model/names.h"
 #include "runtime/model/tensor_parallel.h"
@@ -47,6 +48,7 @@ Tensor Embedding::forward(const ModelBatch& batch) {
     const int64_t first = tensor_parallel::first_row(ctx_, batch.tokens);
     kernels::add_position_embedding(device, *ctx_.compute, batch.position.rows(first, first + x.dim(0)),
                                     store_[position_].value, x);
+    record_applied_positions(ctx_, batch, PositionRole::kEmbedding, 0);
   }
   return hidden_dropout(ctx_, x, batch, 0, DropoutUse::kEmbedding);
 }

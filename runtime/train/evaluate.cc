@@ -130,9 +130,7 @@ RankEnd run_rank(RankJob& job, const JobSetup& setup, const EvalInput& in, const
     job.sync_gradients();
   }
   job.sync_loss();
-  if (!job.read_step(out.values) || !ctx.softmax_log->flush(*ctx.compute) ||
-      !job.loader().record_applied(batch, sequences))
-    return job.stopped();
+  if (!job.read_step(out.values)) return job.stopped();
   if (in.gradients && ctx.coord.cp == 0 && ctx.coord.dp == 0 &&
       !job.model().store().export_fragments(&Parameter::grad, out.grads))
     return job.stopped();

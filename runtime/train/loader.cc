@@ -1,7 +1,10 @@
 #include "runtime/train/loader.h"
 
+#include <algorithm>
+
 #include "probes/recorder/emit.h"
 #include "runtime/kernels/kernels.h"
+#include "runtime/model/batch_records.h"
 #include "runtime/train/text_data.h"
 
 namespace ringscope {
@@ -114,42 +117,38 @@ ModelBatch Loader::load(const std::vector<Sequence>& sequences) {
   for (const Sequence& s : sequences) samples.push_back(s.sample);
   dropout.sample = upload("batch.sample_ids", std::move(samples));
 
-  record(PositionRole::kData, sequences, data_positions(sequences), 0);
+  record_batch(out, sequences);
   return out;
 }
 
-void Loader::record(PositionRole role, const std::vector<Sequence>& sequences, const std::vector<int32_t>& positions,
-                    float rope_base) const {
+void Loader::record_batch(ModelBatch& batch, const std::vector<Sequence>& sequences) const {
   if (!rs_enabled()) return;
-  const std::vector<int32_t> rows = split_.rows(ctx_.coord.cp);
-  for (size_t b = 0; b < sequences.size(); ++b) {
-    std::vector<int32_t> position(positions.begin() + b * rows.size(), positions.begin() + (b + 1) * rows.size());
-    std::vector<int32_t> document;
-    for (int32_t row : rows) document.push_back(sequences[b].info.document[row]);
-    for (const PositionRun& run : position_runs(rows, position, document)) {
-      PositionRunRecord record{};
-      record.where = ctx_.device->where().pack();
-      record.token_start = uint32_t(run.row);
-      record.count = uint32_t(run.count);
-      record.pos_start = uint32_t(run.position);
-      record.stride = 1;
-      record.role = uint32_t(role);
-      record.document = uint32_t(run.document);
-      record.sample = uint32_t(sequences[b].sample);
-      record.rope_base = rope_base;
-      emit(RecordKind::kPositionRun, record);
-    }
+  auto layout = std::make_shared<LayoutTokens>();
+  layout->batch = batch.batch;
+  for (const Sequence& s : sequences) layout->sample.push_back(s.sample);
+  for (int cp = 0; cp < split_.cp(); ++cp) {
+    std::vector<int32_t> rows, documents;
+    for (const Sequence& s : sequences)
+      for (int32_t row : split_.rows(cp)) {
+        rows.push_back(row);
+        documents.push_back(at(s.info.document, row, -1));
+      }
+    layout->row.push_back(std::move(rows));
+    layout->document.push_back(std::move(documents));
   }
-}
+  batch.attention.layout = layout;
 
-bool Loader::record_applied(const ModelBatch& batch, const std::vector<Sequence>& sequences) {
-  if (!rs_enabled()) return true;
-  const std::vector<double> read = ctx_.device->read_back(*ctx_.compute, batch.position, "positions");
-  if (read.empty()) return false;
-  const bool rope = ctx_.config->model.arch == Arch::kLlama;
-  record(rope ? PositionRole::kRope : PositionRole::kEmbedding, sequences, {read.begin(), read.end()},
-         rope ? float(ctx_.config->model.rope_theta) : 0);
-  return true;
+  std::vector<int32_t> tokens, labels;
+  for (const Sequence& s : sequences)
+    for (int32_t row : split_.rows(ctx_.coord.cp)) {
+      tokens.push_back(at(s.tokens, row, kNoToken));
+      labels.push_back(at(s.labels, row, kNoLabel));
+    }
+  const size_t own = size_t(ctx_.coord.cp);
+  const ShardTokens shard{layout->row[own], layout->document[own], layout->sample};
+  record_positions(ctx_.device->where(), PositionRole::kData, shard, data_positions(sequences), 0);
+  record_labels(ctx_.device->where(), LabelRole::kData, shard, tokens, labels);
+  record_applied_batch(ctx_, batch);
 }
 
 }  // namespace ringscope

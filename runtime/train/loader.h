@@ -1,5 +1,5 @@
 // The loader: cuts whole sequences into what one rank needs and puts it on the device. Positions, rows,
-// documents and labels all come from layout; the positions made here are recorded (role "data").
+// documents and labels all come from layout; what is made here is recorded, and so is what then lies on the device.
 #pragma once
 
 #include <vector>
@@ -21,20 +21,16 @@ class Loader {
  public:
   Loader(RankContext& ctx, SequenceSplit split) : ctx_(ctx), split_(split) {}
 
-  // Uploads the rank's shard of the sequences and records the positions.
+  // Uploads the rank's shard of the sequences and records it.
   ModelBatch load(const std::vector<Sequence>& sequences);
   int64_t counted(const std::vector<Sequence>& sequences) const;  // labels in this rank's shard
-
-  // At the end of a step: reads back the positions that the kernels were given and records them as applied.
-  // False = stopped.
-  [[nodiscard]] bool record_applied(const ModelBatch&, const std::vector<Sequence>& sequences);
 
  private:
   template <class ValueOf>
   std::vector<int32_t> column(const char* name, int cp, const std::vector<Sequence>& sequences, ValueOf value_of) const;
   std::vector<int32_t> data_positions(const std::vector<Sequence>& sequences) const;
-  void record(PositionRole role, const std::vector<Sequence>& sequences, const std::vector<int32_t>& positions,
-              float rope_base) const;
+  // What was made and what the device holds of it, for the trace; and what later records compare with.
+  void record_batch(ModelBatch& batch, const std::vector<Sequence>& sequences) const;
   RankContext& ctx_;
   SequenceSplit split_;
 };

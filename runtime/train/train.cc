@@ -88,7 +88,6 @@ class Trainer {
       ModelSaved saved;
       job_.model().forward(batch, job_.totals(), saved);
       job_.model().backward(batch, saved);
-      if (mb == 0) first_batch_ = {batch, all[mb]};
     }
     tensor_stats_.take_local(job_.model().store());
     job_.sync_gradients();
@@ -101,14 +100,8 @@ class Trainer {
   bool finish_step(int step, StepReport& report) {
     RankJob::StepValues values;
     if (!job_.read_step(values)) return false;
-    if (!ctx_.softmax_log->flush(*ctx_.compute)) return false;
     if (!tensor_stats_.flush(job_.model().store())) return false;
     if (capture_ && !capture_->read_back(config_.micro_batch_size, call_)) return false;
-    {
-      ScopedWhere place(*ctx_.device, [](Where& w) { w.microbatch = 0; });
-      if (!job_.loader().record_applied(first_batch_.batch, first_batch_.sequences)) return false;
-    }
-    first_batch_ = {};
     const double seconds = double(ctx_.device->sched().now() - started_ns_) * 1e-9;
     const int64_t tokens = int64_t(config_.global_batch_size) * config_.seq_length;
     const int64_t peak = ctx_.device->memory_total().peak;
@@ -160,10 +153,6 @@ class Trainer {
   RankValues& values_;
   std::optional<AttentionCapture> capture_;
   std::vector<std::atomic<int64_t>>& peaks_;
-  struct {
-    ModelBatch batch;
-    std::vector<Sequence> sequences;
-  } first_batch_;
   int64_t started_ns_ = 0;
 };
 

@@ -53,8 +53,12 @@ void BM_Fragmented(benchmark::State& state) {
   const uint64_t buffer = trace.buffer(0, "pages", kIntervals * 64);
   Where where;
   where.step = 0;
+  testing::Lane last = kCompute;
   for (int i = 0; i < int(state.range(0)); ++i) {
-    const uint32_t op = trace.kernel(0, i % 3 ? kCompute : testing::kDp, "touch", where);
+    const testing::Lane lane = i / 64 % 3 ? kCompute : testing::kDp;  // what is measured is the shadow, not the edges
+    if (lane != last) trace.wait(0, lane, trace.record(0, last));
+    last = lane;
+    const uint32_t op = trace.kernel(0, lane, "touch", where);
     const uint64_t first = random() % kIntervals, count = 1 + random() % 8;
     trace.access(op, buffer, i % 4 == 0 ? AccessMode::kWrite : AccessMode::kRead, first * 64,
                  std::min(first + count, kIntervals) * 64);

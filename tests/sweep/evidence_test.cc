@@ -159,6 +159,8 @@ TraceView killed_at(const TraceView& view, int64_t time_ns) {
   const auto done = [&](size_t, const auto& row) { return row.where.step < step; };
   keep<SoftmaxRow>(v.softmax_rows, done);
   keep<SoftmaxStatRow>(v.softmax_stats, done);
+  keep<AttentionRow>(v.attention_rows, done);
+  keep<LabelRunRow>(v.label_runs, done);
   keep<TensorStatRow>(v.tensor_stats, done);
   keep<TrainStepRow>(v.train_steps, done);
   const OpRows rows(v.ops);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <tuple>
 
 #include "tests/tools/data_rows.h"
 
@@ -117,9 +118,17 @@ TEST(Position, ContiguousOnZigzagIsOneRoot) {
   }
 }
 
-TEST(Position, Unexplained) {
+TEST(Position, Overlap) {
   const auto half = [](uint32_t, uint32_t row, int rank) { return rank == 1 ? row / 2 : row; };
   const Report report = analyze(position_rows(2, "contiguous", half));
+  ASSERT_EQ(ids(report), "position.overlap");
+  EXPECT_EQ(report.findings[0].ranks, std::vector<int>{1});
+  EXPECT_NE(report.findings[0].sentence.find("twice (8)"), std::string::npos) << report.findings[0].sentence;
+}
+
+TEST(Position, Unexplained) {
+  const auto twice = [](uint32_t, uint32_t row, int rank) { return rank == 1 ? 2 * row : row; };
+  const Report report = analyze(position_rows(2, "contiguous", twice));
   ASSERT_EQ(ids(report), "position.unexplained");
   EXPECT_EQ(report.findings[0].ranks, std::vector<int>{1});
   EXPECT_EQ(report.findings[0].where.step, 0);
@@ -205,6 +214,165 @@ TEST(Position, WorksOnRunsNotOnTokens) {
                 {rank, forward_of(0, -1), role, start, kShard / 2, position, 1, 0, sample, 10000});
           }
     EXPECT_EQ(ids(analyze(trace.finish())), wrong ? "position.layout" : "");
+  }
+}
+
+// Every rank's copy of the mask's rows and documents: four ranks of eight rows each, the last three rows are padding.
+TraceView mask_rows(const std::function<void(PositionRunRow&)>& change) {
+  TraceView view = position_rows(4, "contiguous", [](uint32_t, uint32_t row, int) { return row; });
+  std::vector<PositionRunRow> masks;
+  for (const PositionRunRow& run : view.position_runs)
+    if (run.role == PositionRole::kData)
+      for (int rank = 0; rank < 4; ++rank) {
+        PositionRunRow mask = run;
+        mask.rank = rank;
+        mask.role = PositionRole::kMask;
+        mask.pos_start = mask.token_start;
+        change(mask);
+        masks.push_back(mask);
+      }
+  view.position_runs.insert(view.position_runs.end(), masks.begin(), masks.end());
+  std::stable_sort(view.position_runs.begin(), view.position_runs.end(),
+                   [](const PositionRunRow& a, const PositionRunRow& b) { return a.rank < b.rank; });
+  return view;
+}
+
+TEST(Mask, IsOfTheTokensThatWereDealt) {
+  EXPECT_EQ(ids(analyze(mask_rows([](PositionRunRow&) {}))), "");
+  struct Case {
+    std::function<void(PositionRunRow&)> bug;
+    const char* says;
+  };
+  const std::vector<Case> cases = {
+      {[](PositionRunRow& r) { r.pos_start += 1; }, "the mask takes it for row"},
+      {[](PositionRunRow& r) { r.document = 0; }, "dealt as padding, the mask has document 0"},
+      {[](PositionRunRow& r) { r.document = 0xFFFFFFFF; }, "dealt as document 0, the mask has padding"}};
+  for (const Case& c : cases) {
+    const Report report = analyze(mask_rows([&](PositionRunRow& r) {
+      if (r.rank == 2 && r.where.step == 1) c.bug(r);
+    }));
+    ASSERT_EQ(ids(report), "position.unexplained");
+    EXPECT_EQ(report.findings[0].ranks, std::vector<int>{2});
+    EXPECT_EQ(report.findings[0].where.step, 1);
+    EXPECT_NE(report.findings[0].sentence.find(c.says), std::string::npos) << report.findings[0].sentence;
+  }
+  // Rows whose dealing was not recorded say nothing.
+  TraceView view = mask_rows([](PositionRunRow& r) { r.pos_start += 1; });
+  std::erase_if(view.position_runs, [](const PositionRunRow& r) { return r.role == PositionRole::kData; });
+  EXPECT_EQ(ids(analyze(view)), "");
+}
+
+// Runs of one rank that its threads wrote at the same time are one block all the same.
+TEST(Position, ThreadsOfARankMayWriteBetweenEachOther) {
+  for (bool wrong : {false, true}) {
+    TraceView view = position_rows(2, "zigzag", [&](uint32_t, uint32_t row, int) { return row + wrong; });
+    auto& runs = view.position_runs;
+    std::stable_sort(runs.begin(), runs.end(), [](const PositionRunRow& a, const PositionRunRow& b) {
+      return std::tuple(a.rank, a.where.step, a.token_start) < std::tuple(b.rank, b.where.step, b.token_start);
+    });
+    EXPECT_EQ(ids(analyze(view)), wrong ? "position.offset" : "");
+  }
+}
+
+TEST(Position, RopeBase) {
+  const auto bases = [](const std::function<float(const PositionRunRow&)>& base) {
+    TraceView view = position_rows(4, "contiguous", [](uint32_t, uint32_t row, int) { return row; });
+    for (PositionRunRow& run : view.position_runs) run.rope_base = base(run);
+    return view;
+  };
+  EXPECT_EQ(ids(analyze(bases([](const PositionRunRow&) { return 500000.f; }))), "");
+  const Report one = analyze(bases([](const PositionRunRow& r) { return r.rank == 2 ? 10000.f : 500000.f; }));
+  ASSERT_EQ(ids(one), "position.rope_base");
+  EXPECT_EQ(one.findings[0].ranks, std::vector<int>{2});
+  const Report half = analyze(bases([](const PositionRunRow& r) { return r.rank < 2 ? 10000.f : 500000.f; }));
+  ASSERT_EQ(ids(half), "position.rope_base");
+  EXPECT_TRUE(half.findings[0].ranks.empty()) << "without a majority nobody is accused";
+}
+
+// Four contiguous shards of eight rows; the token of row i is 50 + i * i, the last three rows are padding.
+int32_t token(int64_t row) { return row < 29 ? int32_t(50 + row * row) : -1; }
+using Label = std::function<int32_t(int64_t row, int rank, LabelRole role)>;
+TraceView label_rows(const Label& label) {
+  TraceBuilder trace = small_job(4);
+  for (int rank = 0; rank < 4; ++rank)
+    for (int step = 0; step < 2; ++step)
+      for (LabelRole role : {LabelRole::kData, LabelRole::kApplied})
+        for (const auto& [begin, end] : {std::pair(8 * rank, std::min(8 * rank + 8, 29)), std::pair(29, 32)}) {
+          if (begin >= end || begin >= 8 * rank + 8) continue;
+          LabelRunRow run;
+          run.rank = rank;
+          run.where.step = step;
+          run.where.microbatch = 0;
+          run.role = role;
+          run.token_start = uint32_t(begin);
+          run.count = uint32_t(end - begin);
+          run.document = begin >= 29 ? 0xFFFFFFFF : 0;
+          run.first_token = token(begin), run.last_token = token(end - 1);
+          run.first_label = label(begin, rank, role), run.last_label = label(end - 1, rank, role);
+          run.tokens_sum = 1;
+          for (int64_t row = begin; row < end; ++row) {
+            const int32_t l = label(row, rank, role);
+            run.labels_sum = run.labels_sum * 31 + uint64_t(l);
+            if (l < 0) continue;
+            ++run.counted;
+            run.same += l == token(row);
+            if (row + 1 == end) continue;
+            ++run.pairs;
+            run.next += l == token(row + 1);
+            run.second += row + 2 < end && l == token(row + 2);
+          }
+          trace.raw().label_runs.push_back(run);
+        }
+  return trace.finish();
+}
+int32_t next_token(int64_t row) { return row < 28 ? token(row + 1) : row == 28 ? 7 : -1; }
+
+TEST(Labels, AreTheNextTokens) {
+  EXPECT_EQ(ids(analyze(label_rows([](int64_t row, int, LabelRole) { return next_token(row); }))), "");
+  // Kept ones only, here and there.
+  EXPECT_EQ(ids(analyze(label_rows([](int64_t row, int, LabelRole) { return row % 3 ? next_token(row) : -1; }))), "");
+  // Another convention everywhere, as of a masked model, is nobody's mistake.
+  EXPECT_EQ(ids(analyze(label_rows([](int64_t row, int, LabelRole) { return row < 29 ? 3 : -1; }))), "");
+}
+
+struct LabelCase {
+  Label label;
+  const char *id, *says;
+  std::vector<int> ranks;
+};
+
+TEST(Labels, AreToldWhereTheyAreNot) {
+  const auto made = [](const Label& wrong, int only) {
+    return [=](int64_t row, int rank, LabelRole role) {
+      return rank == only || only < 0 ? wrong(row, rank, role) : next_token(row);
+    };
+  };
+  const auto applied = [](const Label& wrong) {
+    return [=](int64_t row, int rank, LabelRole role) {
+      return rank == 2 && role == LabelRole::kApplied ? wrong(row, rank, role) : next_token(row);
+    };
+  };
+  const Label same = [](int64_t row, int, LabelRole) { return token(row); };
+  const Label two_on = [](int64_t row, int, LabelRole) { return row < 27 ? token(row + 2) : row < 29 ? 7 : -1; };
+  const Label own_end = [](int64_t row, int rank, LabelRole) {  // cut first, shifted in the shard
+    return row % 8 == 7 && row < 29 ? token(8 * rank) : next_token(row);
+  };
+  const Label padded = [](int64_t row, int, LabelRole) { return row < 29 ? next_token(row) : 0; };
+  const Label other = [](int64_t row, int, LabelRole) { return next_token(row) + 100; };
+  const std::vector<LabelCase> cases = {
+      {made(same, 1), "loss.label_shift", "the token of its own row", {1}},
+      {made(own_end, -1), "loss.label_shift", "lies on rank 1", {0, 1, 2}},
+      {made(two_on, -1), "loss.label_shift", "two rows on", {0, 1, 2, 3}},
+      {made(padded, -1), "loss.padding_counted", "3 padded rows have a label", {3}},
+      {applied(same), "loss.label_shift", "the token of its own row", {2}},
+      {applied(other), "loss.unexplained", "other labels than it made", {2}},
+  };
+  for (const LabelCase& c : cases) {
+    const Report report = analyze(label_rows(c.label));
+    ASSERT_EQ(ids(report), c.id) << c.says;
+    EXPECT_EQ(report.findings[0].ranks, c.ranks) << report.findings[0].sentence;
+    EXPECT_NE(report.findings[0].sentence.find(c.says), std::string::npos) << report.findings[0].sentence;
+    EXPECT_FALSE(report.findings[0].would_raise_confidence.empty());
   }
 }
 

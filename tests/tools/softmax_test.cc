@@ -326,5 +326,210 @@ TEST(Softmax, RepeatedPart) {
   EXPECT_EQ(report.findings[0].ranks, std::vector<int>{1});
 }
 
+// Rows that were computed again: four members, one query row of each, one block of 8 keys a member. `change` plays the
+// bug; it sees every row that was put out or computed again, and the whole row last.
+using ChangeRow = std::function<void(AttentionRow&)>;
+AttentionRow share(int rank, int owner, SoftmaxMethod method) {
+  AttentionRow row;
+  row.where = forward_of(0, 1);
+  if (method == SoftmaxMethod::kLseMerge) row.where.ring_step = int16_t((rank - owner + 4) % 4);
+  row.position = uint32_t(40 + rank);  // of three steps: whose row it is
+  row.kv_owner = row.block_owner = owner;
+  row.dtype = DType::kF32;
+  row.method = method;
+  row.parts = 4;
+  row.m = 0.3 + 0.1 * owner - 0.05 * rank;
+  row.lse = row.m + std::log(6.0);
+  row.out = 0.2 * owner - 0.1 * rank + 0.05;
+  row.out_size = 1;
+  row.score_noise = 0.5;
+  row.keys = 8;
+  row.checksum = uint64_t(100 + (method == SoftmaxMethod::kLseMerge ? owner : rank));
+  return row;
+}
+
+TraceView attention_rows(const ChangeRow& change, SoftmaxMethod method = SoftmaxMethod::kLseMerge, int steps = 2) {
+  TraceBuilder trace = small_job(4);
+  for (int step = 0; step < steps; ++step)
+    for (int rank = 0; rank < 4; ++rank) {
+      AttentionRow whole = share(rank, 0, method);
+      whole.kv_owner = 0xFFFF;
+      whole.where.ring_step = -1;
+      whole.where.step = step;
+      whole.rank = rank;
+      double sum = 0;
+      whole.out = 0;
+      for (int owner = 0; owner < 4; ++owner) {
+        AttentionRow row = share(rank, owner, method);
+        row.where.step = step;
+        row.rank = method == SoftmaxMethod::kLseMerge ? rank : owner;
+        if (method == SoftmaxMethod::kGlobalThreeStep) row.block_owner = rank;
+        for (RowMaker maker : {RowMaker::kRecomputed, RowMaker::kKernel}) {
+          row.maker = maker;
+          AttentionRow recorded = row;
+          change(recorded);
+          trace.raw().attention_rows.push_back(recorded);
+        }
+        sum += std::exp(row.lse);
+        whole.out += std::exp(row.lse) * row.out;
+      }
+      whole.lse = std::log(sum);
+      whole.out /= sum;
+      change(whole);
+      trace.raw().attention_rows.push_back(whole);
+    }
+  auto& rows = trace.raw().attention_rows;
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  return trace.finish();
+}
+bool kernel_share(const AttentionRow& r) { return r.maker == RowMaker::kKernel && r.kv_owner != 0xFFFF; }
+bool whole_row(const AttentionRow& r) { return r.kv_owner == 0xFFFF; }
+
+// fp32 noise passes, in either direction; the same changes in fp64 do not.
+TEST(Recomputed, NoiseIsClean) {
+  for (SoftmaxMethod method : {SoftmaxMethod::kLseMerge, SoftmaxMethod::kGlobalThreeStep})
+    for (double noise : {0.0, 3e-7, -3e-7})
+      for (DType dtype : {DType::kF32, DType::kF64}) {
+        const auto noisy = [&](AttentionRow& r) {
+          r.dtype = dtype;
+          if (r.maker == RowMaker::kKernel) r.lse += noise, r.out -= noise;
+        };
+        const std::string found = ids(analyze(attention_rows(noisy, method)));
+        if (noise == 0 || dtype == DType::kF32) {
+          EXPECT_EQ(found, "") << noise;
+        } else {
+          EXPECT_NE(found, "") << noise;
+        }
+      }
+}
+
+TEST(Recomputed, AKernelThatDoesNotDoWhatItsInputsSay) {
+  struct Case {
+    ChangeRow bug;
+    const char* says;
+  };
+  const std::vector<Case> cases = {
+      {[](AttentionRow& r) { r.m *= 8, r.lse *= 8; }, "8 times the score"},
+      {[](AttentionRow& r) { r.lse += std::log(9.0 / 8); }, "the weight of about 9 keys where 8 are visible"},
+      {[](AttentionRow& r) { r.m = r.lse = -INFINITY, r.out = 0; }, "saw none of 8 visible keys"},
+      {[](AttentionRow& r) { r.out *= 2; }, "2 times the output"}};
+  for (SoftmaxMethod method : {SoftmaxMethod::kLseMerge, SoftmaxMethod::kGlobalThreeStep})
+    for (const Case& c : cases) {
+      const auto on_rank_2 = [&](AttentionRow& r) {
+        if (kernel_share(r) && r.rank == 2 && r.where.step == 1) c.bug(r);
+      };
+      const Report report = analyze(attention_rows(on_rank_2, method));
+      ASSERT_EQ(ids(report), "softmax.unexplained") << c.says;
+      EXPECT_EQ(report.findings[0].ranks, std::vector<int>{2});
+      EXPECT_EQ(report.findings[0].where.step, 1);
+      EXPECT_NE(report.findings[0].sentence.find(c.says), std::string::npos) << report.findings[0].sentence;
+    }
+}
+
+TEST(Recomputed, MergesOfRightParts) {
+  const double right_out = [] {
+    double sum = 0, out = 0;
+    for (int owner = 0; owner < 4; ++owner) {
+      const AttentionRow row = share(1, owner, SoftmaxMethod::kLseMerge);
+      sum += std::exp(row.lse), out += std::exp(row.lse) * row.out;
+    }
+    return out / sum;
+  }();
+  const std::vector<std::pair<double, const char*>> cases = {{0.25, "mean of the parts"},  // of -0.05, 0.15, 0.35, 0.55
+                                                             {1.0, "sum of the parts without weights"},
+                                                             {0.55, "one part alone"},
+                                                             {3 * right_out, "3 times what is right"}};
+  for (const auto& [out, says] : cases) {
+    const Report report = analyze(attention_rows([out = out](AttentionRow& r) {
+      if (whole_row(r) && r.rank == 1) r.out = out;
+    }));
+    ASSERT_EQ(ids(report), "softmax.lse_merge");
+    EXPECT_EQ(report.findings[0].ranks, std::vector<int>{1});
+    EXPECT_NE(report.findings[0].sentence.find(says), std::string::npos) << report.findings[0].sentence;
+  }
+  // A part that no kernel put out, and a whole row without it.
+  TraceView view = attention_rows([](AttentionRow& r) {
+    if (whole_row(r) && r.rank == 1) r.lse -= 0.3;
+  });
+  std::erase_if(view.attention_rows,
+                [](const AttentionRow& r) { return kernel_share(r) && r.rank == 1 && r.kv_owner == 3; });
+  const Report report = analyze(view);
+  ASSERT_EQ(ids(report), "softmax.unexplained");
+  EXPECT_NE(report.findings[0].sentence.find("no kernel put out the keys of members 3"), std::string::npos)
+      << report.findings[0].sentence;
+}
+
+// Each of these takes away what the verdict rests on.
+TEST(Recomputed, WhatIsNotRecordedOrNoNumberSaysNothing) {
+  const auto bug = [](AttentionRow& r) {
+    if (kernel_share(r) && r.rank == 2) r.out *= 2;
+    if (whole_row(r) && r.rank == 1) r.out *= 2;
+  };
+  ASSERT_EQ(ids(analyze(attention_rows(bug))), "softmax.lse_merge (softmax.unexplained)");
+  TraceView view = attention_rows(bug);
+  std::erase_if(view.attention_rows, [](const AttentionRow& r) { return r.maker == RowMaker::kRecomputed; });
+  EXPECT_EQ(ids(analyze(view)), "");
+  for (double value : {kNan, double(INFINITY)}) {
+    EXPECT_EQ(ids(analyze(attention_rows([&](AttentionRow& r) {
+                if (r.maker == RowMaker::kKernel) r.m = r.lse = r.out = value;
+              }))),
+              "");
+    EXPECT_EQ(ids(analyze(attention_rows([&](AttentionRow& r) {
+                bug(r);
+                if (r.maker == RowMaker::kRecomputed) r.lse = r.out = value;
+              }))),
+              "");
+  }
+  // A run that diverged: scores so large that their rounding says nothing about weights.
+  EXPECT_EQ(ids(analyze(attention_rows([&](AttentionRow& r) {
+              bug(r);
+              r.score_noise = 1e9;
+            }))),
+            "");
+}
+
+TEST(Recomputed, RowsThatContradictThemselvesProveNothing) {
+  const std::vector<ChangeRow> damages = {
+      [](AttentionRow& r) { r.lse = r.m - 1; },    [](AttentionRow& r) { r.lse = r.m + 3; },
+      [](AttentionRow& r) { r.out_size = 0.001; }, [](AttentionRow& r) { r.kv_owner = 9; },
+      [](AttentionRow& r) { r.parts = 3; },        [](AttentionRow& r) { r.keys = 0; }};
+  for (const ChangeRow& damage : damages) {
+    const Report report = analyze(attention_rows([&](AttentionRow& r) {
+      if (kernel_share(r)) r.out *= 2;
+      if (r.maker == RowMaker::kRecomputed && r.kv_owner == 2) damage(r);
+    }));
+    EXPECT_EQ(ids(report), "") << &damage - &damages[0];
+    EXPECT_EQ(report.verdict, Verdict::kIncomplete);
+  }
+}
+
+// A block of bytes that another member, or the member itself in another call, is known to have made; and one of nobody.
+TEST(Blocks, ThatAreNotTheirOwners) {
+  for (SoftmaxMethod method : {SoftmaxMethod::kLseMerge, SoftmaxMethod::kGlobalThreeStep}) {
+    const auto other = [](uint64_t checksum) {
+      return [checksum](AttentionRow& r) {
+        if (r.rank == 1 && r.block_owner == 0 && r.maker == RowMaker::kRecomputed && r.where.step == 1)
+          r.checksum = checksum;
+      };
+    };
+    const Report stale = analyze(attention_rows(other(103), method));
+    ASSERT_EQ(ids(stale), "ring.stale_block");
+    // The next rank of the ring got the right one from it: the mistake is its own. Queries come from everybody.
+    EXPECT_EQ(stale.findings[0].ranks, method == SoftmaxMethod::kLseMerge ? std::vector<int>{1} : std::vector<int>());
+    EXPECT_NE(stale.findings[0].sentence.find("are those of rank 3"), std::string::npos) << stale.findings[0].sentence;
+    const Report changed = analyze(attention_rows(other(7), method));
+    ASSERT_EQ(ids(changed), "softmax.unexplained");
+    // Handed on as it was used: either end of the first hop can have changed it.
+    const Report on = analyze(attention_rows(
+        [&](AttentionRow& r) {
+          if (r.block_owner == 0 && r.rank != 0 && r.maker == RowMaker::kRecomputed) r.checksum = 7;
+        },
+        method));
+    ASSERT_EQ(ids(on), "softmax.unexplained");
+    EXPECT_TRUE(on.findings[0].ranks.empty());
+    EXPECT_EQ(ids(analyze(attention_rows(other(100), method))), "");
+  }
+}
+
 }  // namespace
 }  // namespace ringscope

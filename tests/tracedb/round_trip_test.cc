@@ -1,6 +1,7 @@
 // Recorder -> spool -> database -> view, for every kind of record.
 #include <cmath>
 #include <thread>
+#include <tuple>
 
 #include "probes/recorder/emit.h"
 #include "tests/tracedb/scratch.h"
@@ -158,6 +159,44 @@ RankOps write_host(uint32_t rank) {
   softmax.lse_max = 7.5;
   softmax.lse_mean = NAN;
   emit(RecordKind::kSoftmaxStat, softmax);
+  AttentionRowRecord attention{};
+  attention.where = place(3, 1, 1).pack();
+  attention.position = 98;
+  attention.head = 5;
+  attention.kv_owner = rank ? 0xFFFF : 1;
+  attention.sample = 2;
+  attention.parts = 4;
+  attention.maker = uint8_t(RowMaker::kRecomputed);
+  attention.dtype = uint8_t(DType::kF64);
+  attention.m = -INFINITY;
+  attention.lse = 1.5;
+  attention.out = NAN;
+  attention.out_size = 2.25;
+  attention.score_noise = 8.5;
+  attention.keys = 77;
+  attention.block_owner = 3;
+  attention.method = uint16_t(SoftmaxMethod::kGlobalThreeStep);
+  attention.checksum = 0xFEDCBA9876543210;
+  emit(RecordKind::kAttentionRow, attention);
+  LabelRunRecord labels{};
+  labels.where = place(3, -1, -1).pack();
+  labels.token_start = 32;
+  labels.count = 16;
+  labels.sample = 2;
+  labels.role = uint16_t(LabelRole::kApplied);
+  labels.first_token = 65;
+  labels.last_token = -1;
+  labels.first_label = 66;
+  labels.last_label = -1;
+  labels.document = rank ? 0xFFFFFFFF : 4;
+  labels.counted = 15;
+  labels.pairs = 14;
+  labels.next = 13;
+  labels.same = 12;
+  labels.second = 11;
+  labels.tokens_sum = 0x8000000000000001;
+  labels.labels_sum = 10;
+  emit(RecordKind::kLabelRun, labels);
   TensorStatRecord tensor{};
   tensor.where = place(3, 1, -1).pack();
   tensor.name = RS_NAME("embed.weight");
@@ -321,6 +360,37 @@ void expect_values(const TraceView& v) {
   EXPECT_TRUE(std::isnan(row.m_used));
   EXPECT_EQ(row.sum_used, 1.25);
   EXPECT_EQ(row.lse_result, 2.5);
+  ASSERT_EQ(v.attention_rows.size(), 2u);
+  const AttentionRow& attention = v.attention_rows[0];
+  EXPECT_EQ(attention.where, (place(3, 1, 1)));
+  EXPECT_EQ(attention.position, 98u);
+  EXPECT_EQ(attention.head, 5);
+  EXPECT_EQ(attention.kv_owner, 1);
+  EXPECT_EQ(v.attention_rows[1].kv_owner, 0xFFFF);
+  EXPECT_EQ(attention.sample, 2u);
+  EXPECT_EQ(attention.parts, 4);
+  EXPECT_EQ(attention.maker, RowMaker::kRecomputed);
+  EXPECT_EQ(attention.dtype, DType::kF64);
+  EXPECT_EQ(attention.method, SoftmaxMethod::kGlobalThreeStep);
+  EXPECT_EQ(attention.m, -INFINITY);
+  EXPECT_EQ(attention.lse, 1.5);
+  EXPECT_TRUE(std::isnan(attention.out));
+  EXPECT_EQ(attention.out_size, 2.25);
+  EXPECT_EQ(attention.score_noise, 8.5);
+  EXPECT_EQ(attention.keys, 77u);
+  EXPECT_EQ(attention.block_owner, 3);
+  EXPECT_EQ(attention.checksum, 0xFEDCBA9876543210);
+  ASSERT_EQ(v.label_runs.size(), 2u);
+  const LabelRunRow& labels = v.label_runs[0];
+  EXPECT_EQ(labels.role, LabelRole::kApplied);
+  EXPECT_EQ(std::tuple(labels.token_start, labels.count, labels.sample, labels.document), std::tuple(32u, 16u, 2u, 4u));
+  EXPECT_EQ(v.label_runs[1].document, 0xFFFFFFFFu);
+  EXPECT_EQ(std::tuple(labels.first_token, labels.last_token, labels.first_label, labels.last_label),
+            std::tuple(65, -1, 66, -1));
+  EXPECT_EQ(std::tuple(labels.counted, labels.pairs, labels.next, labels.same, labels.second),
+            std::tuple(15u, 14u, 13u, 12u, 11u));
+  EXPECT_EQ(labels.tokens_sum, 0x8000000000000001u);
+  EXPECT_EQ(labels.labels_sum, 10u);
   ASSERT_EQ(v.memory_samples.size(), 2u);
   EXPECT_EQ(v.memory_samples[0].bytes, 5u);
   EXPECT_EQ(v.memory_samples[0].peak_bytes, 9u);

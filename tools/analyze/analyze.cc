@@ -12,10 +12,6 @@ namespace {
 
 using Findings = std::vector<Finding>;
 
-void append(Findings& to, Findings from) {
-  for (Finding& f : from) to.push_back(std::move(f));
-}
-
 void sort_findings(Findings& found) {
   std::vector<int> order(found.size());
   std::iota(order.begin(), order.end(), 0);
@@ -47,7 +43,7 @@ Report analyze(const TraceView& view) {
   report.missing_evidence = missing_evidence(view);
 
   Findings found = hang_and_ring(index);
-  append(found, races(index));  // order is observed, whatever the data
+  add_races(found, races(index));  // order is observed, whatever the data
   DataFindings data = data_findings(index);
   add_data_findings(found, std::move(data.findings));
   for (ImportStat& stat : data.stats) {

@@ -114,7 +114,7 @@ void add_unseen_work(const TraceView& view, Sentences& missing) {
   std::vector<const OpRow*> pending;
   std::unordered_set<uint64_t> seen;  // streams whose worker wrote anything
   for (const OpRow& op : view.ops) {
-    if (op.state != OpState::kScheduled) seen.insert(lane_of(op));
+    if (op.state != OpState::kScheduled && op.kind != OpKind::kHostRead) seen.insert(lane_of(op));  // the host's own
     if (op.state != OpState::kCompleted && op.kind != OpKind::kEventRecord && op.kind != OpKind::kEventWait)
       pending.push_back(&op);
   }

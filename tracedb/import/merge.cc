@@ -205,6 +205,8 @@ class Merger {
     take(TableId::kSoftmaxRow, &TraceView::softmax_rows);
     take(TableId::kSoftmaxStat, &TraceView::softmax_stats);
     take(TableId::kTensorStat, &TraceView::tensor_stats);
+    take(TableId::kAttentionRow, &TraceView::attention_rows);
+    take(TableId::kLabelRun, &TraceView::label_runs);
     take(TableId::kMemorySample, &TraceView::memory_samples);
     take(TableId::kTrainStep, &TraceView::train_steps);
   }

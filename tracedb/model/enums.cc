@@ -12,7 +12,7 @@ const char* pick(const char* const (&names)[N], E value) {
 }  // namespace
 
 const char* name(OpKind v) {
-  static const char* const names[] = {"kernel", "collective", "p2p", "event_record", "event_wait"};
+  static const char* const names[] = {"kernel", "collective", "p2p", "event_record", "event_wait", "host_read"};
   return pick(names, v);
 }
 const char* name(CollFunc v) {

@@ -5,7 +5,8 @@
 
 namespace ringscope {
 
-enum class OpKind : uint8_t { kKernel = 0, kCollective = 1, kP2p = 2, kEventRecord = 3, kEventWait = 4 };
+// A host read stands on the stream that the host had waited for; it is the host that reads.
+enum class OpKind : uint8_t { kKernel = 0, kCollective = 1, kP2p = 2, kEventRecord = 3, kEventWait = 4, kHostRead = 5 };
 
 // Operation names in reports: all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather, scatter,
 // all_to_all, barrier, send, recv.

@@ -48,8 +48,10 @@ enum class RecordKind : uint16_t {
   kMeta = 21,
   kSoftmaxStat = 22,
   kTensorStat = 23,
+  kAttentionRow = 24,
+  kLabelRun = 25,
 };
-inline constexpr uint16_t kRecordKinds = 24;
+inline constexpr uint16_t kRecordKinds = 26;
 
 // What other records name, and how a rank ended: few, and worth the most when a ring has wrapped many times. They are
 // kept outside of the rings too (tracedb/spool/spool.h).
@@ -188,6 +190,39 @@ struct TensorStatRecord {  // 6 words: one continuation record. One parameter of
   double norm;        // Euclidean
   uint64_t bad;       // elements that are NaN or infinite
 };
+struct AttentionRowRecord {  // 10 words: one continuation record. One query row of one head over one block of keys
+  uint64_t where;            // ring_step = part index, as in SoftmaxRowRecord
+  uint32_t position;         // global row of the query
+  uint16_t head;             // global query head
+  uint16_t kv_owner;         // group rank in CP whose keys these are; 0xFFFF = all keys of the call
+  uint32_t sample;           // global sample index in the step
+  uint16_t parts;            // blocks of keys that the whole row is made of
+  uint8_t maker;             // RowMaker
+  uint8_t dtype;             // DType of q, K and V
+  double m;                  // maximum of the scaled scores (-inf = sees none; NaN = not known)
+  double lse;                // natural log-sum-exp of them
+  double out;                // the output row of this block alone, as its product with a fixed vector; NaN = not known
+  double out_size;           // the same with absolute values of all factors; recomputed rows only, like what follows
+  double score_noise;        // largest sum of |q_x k_x| of a visible key, scaled, times sqrt(D)
+  uint32_t keys;             // visible ones
+  uint16_t block_owner;      // group rank in CP whose bytes the checksum is of: K and V, of three steps q
+  uint16_t method;           // SoftmaxMethod
+  uint64_t checksum;         // of the block that came from another rank, or stayed; 0 = none
+};
+struct LabelRunRecord {  // 10 words: one continuation record. Tokens and labels of consecutive rows of one document
+  uint64_t where;
+  uint32_t token_start;  // row in the global (padded) sequence
+  uint32_t count;
+  uint32_t sample;                  // global sample index in the step
+  uint16_t role, reserved;          // LabelRole
+  int32_t first_token, last_token;  // -1 = behind the end
+  int32_t first_label, last_label;  // -1 = not counted
+  uint32_t document;                // id, 0xFFFFFFFF = padding
+  uint32_t counted;                 // labels that are counted
+  uint32_t pairs, next;             // counted labels with a row behind them in the run; those that are its token
+  uint32_t same, second;            // counted labels that are their own row's token; of pairs, the one after the next
+  uint64_t tokens_sum, labels_sum;  // checksums
+};
 struct MemorySampleRecord {
   uint64_t where;
   uint32_t category;
@@ -232,6 +267,12 @@ struct MetaRecord {
   uint64_t key, value;  // interned
 };
 
+// Whose values an AttentionRowRecord holds: what a kernel put out, or what fp64 arithmetic makes of the q, K and V that
+// it was given and of the mask that the layout says.
+enum class RowMaker : uint8_t { kKernel = 0, kRecomputed = 1 };
+// Tokens and labels as the loader made them, or as the device's kernels read them.
+enum class LabelRole : uint16_t { kData = 0, kApplied = 1 };
+
 enum class SoftmaxMethod : uint16_t { kLseMerge = 0, kGlobalThreeStep = 1 };
 
 // Words a payload takes; kinds over kPayloadWords are written with one continuation record.
@@ -242,6 +283,7 @@ static_assert(sizeof(OpEnqueueRecord) == 32 && sizeof(CollRecord) == 40 && sizeo
 static_assert(sizeof(SyncRecord) == 40 && sizeof(AccessRecord) == 40 && sizeof(BufferAllocRecord) == 40);
 static_assert(sizeof(PositionRunRecord) == 40 && sizeof(RankRecord) == 40);
 static_assert(sizeof(SoftmaxStatRecord) == 48 && sizeof(TensorStatRecord) == 48);
+static_assert(sizeof(AttentionRowRecord) == 80 && sizeof(LabelRunRecord) == 80);
 static_assert(sizeof(SoftmaxRowRecord) == 72 && sizeof(TrainStepRecord) == 80);
 
 }  // namespace ringscope

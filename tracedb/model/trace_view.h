@@ -179,6 +179,37 @@ struct SoftmaxStatRow {  // all rows and heads of one attention call on this ran
   uint64_t issue = 0;
 };
 
+struct AttentionRow {  // one query row of one head over one block of keys: AttentionRowRecord
+  int32_t rank = 0;
+  Where where;
+  uint32_t position = 0;
+  int32_t head = 0;
+  int32_t kv_owner = 0;  // group rank in CP; 0xFFFF = all keys of the call
+  uint32_t sample = 0;
+  RowMaker maker = RowMaker::kKernel;
+  DType dtype = DType::kNone;
+  SoftmaxMethod method = SoftmaxMethod::kLseMerge;
+  int32_t parts = 0;
+  double m = 0, lse = 0, out = 0;
+  double out_size = 0, score_noise = 0;  // recomputed rows only
+  uint32_t keys = 0;
+  int32_t block_owner = 0;  // group rank in CP
+  uint64_t checksum = 0;    // 0 = none
+  uint64_t issue = 0;
+};
+
+struct LabelRunRow {  // tokens and labels of consecutive rows of one document: LabelRunRecord
+  int32_t rank = 0;
+  Where where;
+  LabelRole role = LabelRole::kData;
+  uint32_t token_start = 0, count = 0, sample = 0;
+  uint32_t document = 0;  // 0xFFFFFFFF = padding
+  int32_t first_token = -1, last_token = -1, first_label = -1, last_label = -1;
+  uint32_t counted = 0, pairs = 0, next = 0, same = 0, second = 0;
+  uint64_t tokens_sum = 0, labels_sum = 0;  // checksums
+  uint64_t issue = 0;
+};
+
 struct TensorStatRow {  // one parameter or activation of a rank
   int32_t rank = 0;
   Where where;
@@ -252,6 +283,8 @@ enum class TableId : uint8_t {
   kSoftmaxRow,
   kSoftmaxStat,
   kTensorStat,
+  kAttentionRow,
+  kLabelRun,
   kMemorySample,
   kTrainStep,
   kCount
@@ -285,6 +318,8 @@ struct TraceView {
   std::vector<SoftmaxRow> softmax_rows;
   std::vector<SoftmaxStatRow> softmax_stats;
   std::vector<TensorStatRow> tensor_stats;
+  std::vector<AttentionRow> attention_rows;
+  std::vector<LabelRunRow> label_runs;
   std::vector<MemorySampleRow> memory_samples;
   std::vector<TrainStepRow> train_steps;
   std::vector<LostRow> lost;

@@ -265,6 +265,58 @@ struct Table<PositionRunRow> {
 };
 
 template <>
+struct Table<AttentionRow> {
+  static constexpr const char* kName = "attention_row";
+  static constexpr TableId kId = TableId::kAttentionRow;
+  static constexpr int kSince = 3;
+  static constexpr std::array kColumns = {column<&AttentionRow::rank>("rank"),
+                                          column<&AttentionRow::issue>("issue"),
+                                          column<&AttentionRow::position>("position"),
+                                          column<&AttentionRow::head>("head"),
+                                          column<&AttentionRow::kv_owner, NullIf<0xFFFF>>("kv_owner"),
+                                          column<&AttentionRow::sample>("sample"),
+                                          column<&AttentionRow::maker>("maker"),
+                                          column<&AttentionRow::dtype>("dtype"),
+                                          column<&AttentionRow::method>("method"),
+                                          column<&AttentionRow::parts>("parts"),
+                                          column<&AttentionRow::m>("m"),
+                                          column<&AttentionRow::lse>("lse"),
+                                          column<&AttentionRow::out>("out"),
+                                          column<&AttentionRow::out_size>("out_size"),
+                                          column<&AttentionRow::score_noise>("score_noise"),
+                                          column<&AttentionRow::keys>("keys"),
+                                          column<&AttentionRow::block_owner>("block_owner"),
+                                          column<&AttentionRow::checksum>("checksum"),
+                                          RINGSCOPE_PLACE(AttentionRow)};
+};
+
+template <>
+struct Table<LabelRunRow> {
+  static constexpr const char* kName = "label_run";
+  static constexpr TableId kId = TableId::kLabelRun;
+  static constexpr int kSince = 3;
+  static constexpr std::array kColumns = {column<&LabelRunRow::rank>("rank"),
+                                          column<&LabelRunRow::issue>("issue"),
+                                          column<&LabelRunRow::role>("role"),
+                                          column<&LabelRunRow::token_start>("token_start"),
+                                          column<&LabelRunRow::count>("count"),
+                                          column<&LabelRunRow::sample>("sample"),
+                                          column<&LabelRunRow::document, NullIf<0xFFFFFFFF>>("document"),
+                                          column<&LabelRunRow::first_token, NullIf<-1>>("first_token"),
+                                          column<&LabelRunRow::last_token, NullIf<-1>>("last_token"),
+                                          column<&LabelRunRow::first_label, NullIf<-1>>("first_label"),
+                                          column<&LabelRunRow::last_label, NullIf<-1>>("last_label"),
+                                          column<&LabelRunRow::counted>("counted"),
+                                          column<&LabelRunRow::pairs>("pairs"),
+                                          column<&LabelRunRow::next>("next"),
+                                          column<&LabelRunRow::same>("same"),
+                                          column<&LabelRunRow::second>("second"),
+                                          column<&LabelRunRow::tokens_sum>("tokens_sum"),
+                                          column<&LabelRunRow::labels_sum>("labels_sum"),
+                                          RINGSCOPE_PLACE(LabelRunRow)};
+};
+
+template <>
 struct Table<MemorySampleRow> {
   static constexpr const char* kName = "memory_sample";
   static constexpr TableId kId = TableId::kMemorySample;
@@ -295,6 +347,13 @@ struct Table<TrainStepRow> {
                                           RINGSCOPE_PLACE(TrainStepRow)};
 };
 #undef RINGSCOPE_PLACE
+
+// The schema version that brought a table; 1 unless its description says otherwise.
+template <class Row>
+constexpr int since() {
+  if constexpr (requires { Table<Row>::kSince; }) return Table<Row>::kSince;
+  else return 1;
+}
 
 // "a,b,c" of the columns that a file of this schema version has.
 template <class Row>

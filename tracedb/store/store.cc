@@ -53,7 +53,7 @@ void add_words(std::string& sql, const char* kind, int count) {
 }
 std::string enum_words() {
   std::string sql;
-  add_words<OpKind>(sql, "op_kind", 5);
+  add_words<OpKind>(sql, "op_kind", 6);
   add_words<CollFunc>(sql, "coll_func", 11);
   add_words<RedOp>(sql, "red_op", 4);
   add_words<DType>(sql, "dtype", 6);
@@ -112,16 +112,21 @@ Result<int> read_version(const std::string& path, sqlite3* db) {
   return int(version);
 }
 
-// Brings a file of version 1 to this one. Threads were counted in `issue` then.
-Status upgrade(const std::string& path, sqlite3* db) {
-  return run_sql(path, db,
-                 std::string("BEGIN;") + kSchema_threads +
-                     "UPDATE op SET thread = issue >> 40; UPDATE sync SET thread = issue >> 40;"
-                     "INSERT INTO process SELECT process, row_number() OVER (ORDER BY min(start_ns)) - 1 FROM thread "
-                     "GROUP BY process;"
-                     "INSERT INTO comm_of SELECT p.process, c.comm, c.comm FROM process p, comm c WHERE p.number = 0;"
-                     "PRAGMA user_version=" +
-                     std::to_string(kSchemaVersion) + ";COMMIT;");
+// Version 1 counted threads in `issue`, and had one process.
+std::string upgrade_threads() {
+  return std::string(kSchema_threads) +
+         "UPDATE op SET thread = issue >> 40; UPDATE sync SET thread = issue >> 40;"
+         "INSERT INTO process SELECT process, row_number() OVER (ORDER BY min(start_ns)) - 1 FROM thread "
+         "GROUP BY process;"
+         "INSERT INTO comm_of SELECT p.process, c.comm, c.comm FROM process p, comm c WHERE p.number = 0;";
+}
+
+// Brings an older file to this version.
+Status upgrade(const std::string& path, sqlite3* db, int version) {
+  std::string sql = "BEGIN;";
+  if (version < 2) sql += upgrade_threads();
+  if (version < 3) sql += kSchema_observations;
+  return run_sql(path, db, sql + "PRAGMA user_version=" + std::to_string(kSchemaVersion) + ";COMMIT;");
 }
 
 }  // namespace
@@ -155,6 +160,7 @@ Result<Store> Store::create(const std::string& path) {
   setup += kSchema_tables;
   setup += kSchema_views;
   setup += kSchema_threads;
+  setup += kSchema_observations;
   setup += enum_words() + "COMMIT;";
   if (auto ok = run_sql(path, db, setup); !ok) return tl::unexpected(ok.error());
   if (register_rows_module(db, &store.impl_->rows) != SQLITE_OK) return tl::unexpected(sqlite_error(path, db));
@@ -186,7 +192,7 @@ Result<Store> Store::open_writable(const std::string& path) {
   auto version = read_version(path, db);
   if (!version) return tl::unexpected(version.error());
   if (*version < kSchemaVersion)
-    if (auto ok = upgrade(path, db); !ok) return tl::unexpected(ok.error());
+    if (auto ok = upgrade(path, db, *version); !ok) return tl::unexpected(ok.error());
   if (auto ok = run_sql(path, db, "PRAGMA cache_size=-65536;PRAGMA temp_store=MEMORY;"); !ok)
     return tl::unexpected(ok.error());
   if (register_rows_module(db, &store.impl_->rows) != SQLITE_OK) return tl::unexpected(sqlite_error(path, db));

@@ -86,6 +86,8 @@ class ViewReader {
     table(TableId::kSoftmaxRow, view_.softmax_rows);
     table(TableId::kSoftmaxStat, view_.softmax_stats);
     table(TableId::kTensorStat, view_.tensor_stats);
+    table(TableId::kAttentionRow, view_.attention_rows);
+    table(TableId::kLabelRun, view_.label_runs);
     table(TableId::kMemorySample, view_.memory_samples);
     table(TableId::kTrainStep, view_.train_steps);
   }

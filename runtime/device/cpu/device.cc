@@ -306,10 +306,24 @@ std::vector<double> widened(const Tensor& t) {
 }
 }  // namespace
 
-std::vector<double> Device::read_back(Stream& stream, const Tensor& t, const char*) {
+std::vector<double> Device::read_back(Stream& stream, const Tensor& t, const char* point) {
   const auto told = hook_ ? hook_->host_wait() : DeviceHook::HostWait::kGo;
   if (told == DeviceHook::HostWait::kPretend) return std::vector<double>(size_t(t.count()), 0.0);
   if (told == DeviceHook::HostWait::kEnded || !drain(stream)) return {};
+  if (rs_enabled()) {
+    // An operation of the host: it is behind what the synchronisation waited for, and in front of whatever this
+    // thread enqueues from now on. It runs here and now, so that its start and end stand beside its call.
+    const uint64_t id = rs_next_op();
+    OpEnqueueRecord record{};
+    record.op = id;
+    record.where = where_.pack();
+    record.name = intern(point);
+    record.kind = uint16_t(OpKind::kHostRead);
+    emit(RecordKind::kOpEnqueue, record, stream.id_);
+    record_access(id, t, AccessMode::kRead);
+    emit(RecordKind::kOpStart, OpStartRecord{id}, stream.id_);
+    emit(RecordKind::kOpEnd, OpEndRecord{id, 0}, stream.id_);
+  }
   InsideLaunch mark;
   switch (t.dtype()) {
     case DType::kF32: return widened<float>(t);

@@ -200,7 +200,7 @@ TEST(Mutants, UploadsTakeOtherRows) {
   const auto applied = [](const RecordedRun& r, int rank) {
     std::vector<std::pair<int, int>> runs;  // (row, position)
     for (const PositionRunRow& row : r.view.position_runs)
-      if (row.rank == rank && row.role == PositionRole::kRope && row.where.step == 1)
+      if (row.rank == rank && row.role == PositionRole::kRope && row.where.step == 1 && row.where.layer == 0)
         for (uint32_t i = 0; i < row.count; ++i) runs.emplace_back(row.token_start + i, row.pos_start + i);
     std::sort(runs.begin(), runs.end());
     std::vector<int> positions;

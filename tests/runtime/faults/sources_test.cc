@@ -49,6 +49,8 @@ TraceView process_of(const TraceView& job, int rank) {
   v.position_runs = of_rank(job.position_runs, rank);
   v.softmax_rows = of_rank(job.softmax_rows, rank);
   v.softmax_stats = of_rank(job.softmax_stats, rank);
+  v.attention_rows = of_rank(job.attention_rows, rank);
+  v.label_runs = of_rank(job.label_runs, rank);
   v.tensor_stats = of_rank(job.tensor_stats, rank);
   v.memory_samples = of_rank(job.memory_samples, rank);
   v.train_steps = of_rank(job.train_steps, rank);

@@ -3,15 +3,12 @@
 #include <algorithm>
 
 namespace ringscope {
-namespace {
 
-uint64_t shape(const CommRow& comm) {
+uint64_t group_shape(const CommRow& comm) {
   uint64_t h = mix(1, comm.ranks.size());
   for (size_t i = 1; i < comm.ranks.size(); ++i) h = mix(h, uint64_t(int64_t(comm.ranks[i]) - comm.ranks[0]));
   return h;
 }
-
-}  // namespace
 
 uint64_t call_digest(const CollRow& coll) {
   uint64_t h =
@@ -32,7 +29,7 @@ uint64_t transfer_digest(const P2pRow& p2p, int group_rank, size_t group_size) {
 uint64_t program_digest(const TraceIndex& index, uint32_t op_row) {
   const OpRow& op = index.view.ops[op_row];
   const CommRow* comm = comm_of(index, op);
-  const uint64_t group = comm ? shape(*comm) : 0;
+  const uint64_t group = comm ? group_shape(*comm) : 0;
   if (op.coll != kNoRow) return mix(call_digest(index.view.colls[op.coll]), group) | 1;
   if (op.p2p == kNoRow) return 0;
   const P2pRow& p2p = index.view.p2ps[op.p2p];

@@ -18,6 +18,8 @@ inline uint64_t mix(uint64_t h, uint64_t value) {
 
 // What NCCL matches; never 0. The counts of an all-to-all may differ between its members by design.
 uint64_t call_digest(const CollRow& coll);
+// Size and distances of its members: equal for the copies of a group.
+uint64_t group_shape(const CommRow& comm);
 // How far around its group a transfer goes, 0 <= distance < size.
 uint64_t ring_distance(const P2pRow& p2p, int group_rank, size_t group_size);
 // A transfer of a ring as every member makes it: direction, distance to the peer, size; never 0.

@@ -13,11 +13,13 @@ namespace {
 constexpr int64_t kLook = 256;  // calls that are compared behind an edit
 // An edit may take so many more calls than agree behind it: the host may be blocked there.
 constexpr int64_t kLeast = 8;
-constexpr uint64_t kPast = 32;  // calls of the past in which another group must be equal to bear witness
+constexpr size_t kTellingPast = 3;  // calls of the past that must be equal for it to outweigh a majority
+constexpr uint64_t kPast = 32;      // calls of the past in which another group must be equal to bear witness
 
 struct Edit {
   Divergence::Kind kind = Divergence::Kind::kOther;
   uint64_t length = 1;
+  bool swapped = false;  // the replaced calls are those of the other, in another order
 };
 
 struct Camp {
@@ -34,9 +36,14 @@ struct Ruling {
 };
 
 uint64_t past_key(const Agreed& past, uint64_t n) {
-  uint64_t h = 1;
+  uint64_t h = n == past.first ? past.shape : 1;
   for (uint64_t i = n - std::min(kPast, n - past.first); i < n; ++i) h = mix(h, past.calls[size_t(i - past.first)]);
   return h;
+}
+
+const Agreed& of_shape(Agreed& agreed, const CommRow& comm) {
+  agreed.shape = group_shape(comm);
+  return agreed;
 }
 
 class Split {
@@ -44,7 +51,7 @@ class Split {
   Split(const TraceIndex& index, const CommRow& comm, size_t members, const std::vector<Strand>& strands, uint64_t n,
         const Witnesses& witnesses)
       : index_(index), comm_(comm), size_(members), strands_(strands), n_(n), past_(agreed_before(strands, n)),
-        history_(continuation(past_.calls, past_.whole)), witnesses_(witnesses.next(past_)) {
+        history_(continuation(past_.calls, past_.whole)), witnesses_(witnesses.next(of_shape(past_, comm))) {
     std::unordered_map<uint64_t, size_t> known;
     for (const Strand& strand : strands) {
       const uint64_t call = strand.at(n);
@@ -93,22 +100,33 @@ class Split {
              call(a, i + uint64_t(agreed)) == call(b, j + uint64_t(agreed)))
         ++agreed;
       const std::pair<int64_t, bool> score{agreed - int64_t(length), explains == longer};
-      if (agreed > 0 && score > best_score) best = {kind, length}, best_score = score;
+      if (agreed > 0 && score > best_score) best = {kind, length, false}, best_score = score;
     };
     for (uint64_t k = 1; k <= kWindow; ++k) {
       offer(Divergence::Kind::kMissing, k, n_ + k, n_, int64_t(k));
       offer(Divergence::Kind::kExtra, k, n_, n_ + k, -int64_t(k));
       offer(Divergence::Kind::kOther, k, n_ + k, n_ + k, 0);
     }
+    best.swapped = best.kind == Divergence::Kind::kOther && permuted(a, b, best.length);
     return best;
+  }
+
+  bool permuted(const Strand& a, const Strand& b, uint64_t length) const {
+    std::vector<uint64_t> x, y;
+    for (uint64_t i = n_; i < n_ + length; ++i) x.push_back(a.at(i)), y.push_back(b.at(i));
+    std::sort(x.begin(), x.end());
+    std::sort(y.begin(), y.end());
+    return length > 1 && x == y && x.front() != 0;
   }
 
   Ruling decide(const Edit& between) const {
     const bool some_only = camps_.size() == 2 && between.kind != Divergence::Kind::kOther;
     // Of the whole group: members that the trace lacks could have voted otherwise.
     const bool majority = camps_[0].members.size() * 2 > std::max(size_, voters_);
-    const int past = camp_of(history_.next);
-    if (some_only && past >= 0) return by_past(past);
+    const int past = tells() ? camp_of(history_.next) : -1;
+    // Another call that the whole group's past shows at this place outweighs what most do now: a mistake in the code of
+    // most ranks is no majority for itself.
+    if (past >= 0 && (some_only || history_.context >= kTellingPast)) return by_past(past);
     if (majority) return by_majority(past);
     if (const int camp = most_witnesses(); camp >= 0)
       return {camp, votes(camp), double(1 + history_.seen * (camp == past)), double(past >= 0 && camp != past),
@@ -119,6 +137,15 @@ class Split {
       return {camp, 0, 1, 0,
               some_only ? "its labels tell which call is the one more" : "the group uses this call elsewhere"};
     return {};
+  }
+
+  bool tells() const {
+    uint32_t then = kNoRow, now = kNoRow;
+    for (const Strand& strand : strands_) {
+      if (then == kNoRow) then = strand.op(past_.first + history_.at);
+      if (now == kNoRow || strand.at(n_) == history_.next) now = strand.op(n_) == kNoRow ? now : strand.op(n_);
+    }
+    return from_earlier_step(index_, then, now, history_);
   }
 
   Ruling by_past(int camp) const {
@@ -189,6 +216,7 @@ class Split {
     const Edit how = edit(a, b);
     Divergence d;
     d.kind = how.kind;
+    d.swapped = how.swapped;
     d.comm = &comm_;
     d.length = how.length;
     d.seq = d.earliest = n_;
@@ -237,10 +265,13 @@ class Split {
 const std::unordered_map<uint64_t, int>& Witnesses::next(const Agreed& past) const {
   static const std::unordered_map<uint64_t, int> nobody;
   const uint64_t n = past.end();
+  if (n == past.first && !past.whole) return nobody;
   const auto [at, fresh] = votes_.try_emplace(n);
   if (fresh)
     for (const Agreed& group : groups_)
-      if (n > group.first && n < group.end() && group.calls[size_t(n - group.first)] != 0)
+      // The beginning of a whole sequence is a past as well, among groups that lie alike.
+      if ((n > group.first || (n == group.first && group.whole)) && n < group.end() &&
+          group.calls[size_t(n - group.first)] != 0)
         ++at->second[past_key(group, n)][group.calls[size_t(n - group.first)]];
   const auto found = at->second.find(past_key(past, n));
   return found == at->second.end() ? nobody : found->second;

@@ -1,6 +1,8 @@
 // hang.dead_rank: a rank ended by itself, or was killed, and others are left waiting. Who waited first says nothing:
 // others may block a few milliseconds before the end is written, and a watchdog stops a rank minutes after it blocked.
 // What counts is what the rank was doing: one that was inside a call that others never joined was waiting itself.
+// A rank that was killed leaves no end. Where a stall was declared, and the launcher wrote down every rank that it found
+// alive, a rank without a line is one that was gone.
 #include <algorithm>
 
 #include "tools/analyze/hang/calls.h"
@@ -9,6 +11,7 @@
 namespace ringscope {
 namespace {
 
+constexpr size_t kNoExit = SIZE_MAX;
 constexpr int64_t kSignals = 128;  // an exit code of 128 + n is a death by signal n, as a shell writes it
 
 std::string end_text(int64_t status) {
@@ -24,6 +27,7 @@ class Deaths {
       const RankExitRow& exit = view_.rank_exits[i];
       if (died(exit) && index.exit_of(exit.rank) == &exit) dead_.emplace(exit.rank, i);
     }
+    for (int rank : vanished()) dead_.emplace(rank, kNoExit);
   }
 
   std::vector<Death> find() {
@@ -33,13 +37,28 @@ class Deaths {
     for (const auto& [rank, exit] : dead_) {
       const bool follows = !was_free(rank);
       // A run that says how it ended, and not that it stalled, was left by this rank without anybody waiting.
-      if (follows || index_.stalled || !index_.ended || waiting_.contains(rank))
+      if (follows || index_.stalled || !index_.ended || waiting_.contains(rank) || nobody_is_left())
         found.push_back({finding(rank, exit), follows});
     }
     return found;
   }
 
  private:
+  // Seen, without a loss, and without an end, where every other rank has one and somebody was found blocked.
+  std::vector<int> vanished() const {
+    std::vector<int> ranks;
+    bool somebody_blocked = false;
+    for (const RankExitRow& exit : view_.rank_exits) somebody_blocked = somebody_blocked || exit.status == -2;
+    if (!somebody_blocked || !index_.lossless(-1)) return ranks;
+    for (int rank : index_.ranks())
+      if (!index_.exit_of(rank) && index_.lossless(rank)) ranks.push_back(rank);
+    return ranks;
+  }
+  bool nobody_is_left() const {
+    const auto& ranks = index_.ranks();
+    return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return dead_.contains(rank); });
+  }
+
   // Of the operations that are blocked, those that wait for a dead rank; of each rank's the one that blocked first.
   void find_waiting() {
     std::unordered_map<uint32_t, std::vector<int>> dead_members;
@@ -78,7 +97,7 @@ class Deaths {
     if (!calls) return true;
     for (const MemberCalls& member : calls->members) {
       const uint32_t row = member.calls.at(coll.seq);
-      if (member.rank != op.rank && (row == kNoRow || !joined(view_.ops[view_.colls[row].op]))) return false;
+      if (member.rank != op.rank && (row == kNoRow || !joined(view_.colls[row].op))) return false;
     }
     return true;
   }
@@ -86,21 +105,39 @@ class Deaths {
     if (op.p2p == kNoRow) return true;
     if (!transfers_) transfers_ = std::make_unique<Transfers>(index_);
     const uint32_t other = transfers_->counterpart(op.p2p);
-    return other != kNoRow && joined(view_.ops[view_.p2ps[other].op]);
+    return other != kNoRow && joined(view_.p2ps[other].op);
   }
-  static bool joined(const OpRow& op) { return op.state != OpState::kScheduled; }
+  // It reached the head of its stream, or nothing but the end of its rank kept it from that.
+  bool joined(uint32_t row) {
+    const OpRow& op = view_.ops[row];
+    return op.state != OpState::kScheduled || (dead_.contains(op.rank) && first_open(op.rank) == row);
+  }
+  uint32_t first_open(int rank) {
+    const auto [at, fresh] = first_open_.try_emplace(rank, kNoRow);
+    if (!fresh) return at->second;
+    const auto [begin, end] = index_.ops_of(rank);
+    for (uint32_t row = begin; row < end && at->second == kNoRow; ++row)
+      if (is_call(view_.ops[row]) && view_.ops[row].state != OpState::kCompleted) at->second = row;
+    return at->second;
+  }
 
   Finding finding(int rank, size_t exit_row) const {
-    const RankExitRow& exit = view_.rank_exits[exit_row];
     Finding f = make_finding("hang.dead_rank");
     f.ranks = {rank};
-    f.first_ns = exit.time_ns;
     const auto [begin, end] = index_.ops_of(rank);
     if (begin < end) f.where = view_.ops[end - 1].where;
-    f.sentence = "rank " + std::to_string(rank) + " " + end_text(exit.status);
-    if (!exit.reason.empty()) f.sentence += " (" + exit.reason + ")";
-    f.evidence.push_back(cite(view_, "rank_exit", exit_row,
-                              "rank " + std::to_string(rank) + " exit status " + std::to_string(exit.status)));
+    f.sentence = "rank " + std::to_string(rank) + " ";
+    if (exit_row == kNoExit) {
+      f.first_ns = view_.ops[end - 1].enqueue_ns;
+      f.sentence +=
+          "is gone without a word: every other rank was found alive, or its end was written, when the run stalled";
+    } else {
+      const RankExitRow& exit = view_.rank_exits[exit_row];
+      f.first_ns = exit.time_ns;
+      f.sentence += end_text(exit.status) + (exit.reason.empty() ? "" : " (" + exit.reason + ")");
+      f.evidence.push_back(cite(view_, "rank_exit", exit_row,
+                                "rank " + std::to_string(rank) + " exit status " + std::to_string(exit.status)));
+    }
     if (begin < end) {
       const std::string place = place_text(f.where);
       f.sentence +=
@@ -109,7 +146,10 @@ class Deaths {
     }
     describe_waiting(f, rank);
     // Witnesses are the launcher and everybody who is left waiting; the exit and the end of the rank's own records agree.
-    f.confidence = confidence({1, 1 + double(index_.blocked().size()), 0, index_.seen(rank) ? 2.0 : 1.0});
+    const double told = index_.seen(rank) && exit_row != kNoExit ? 2 : 1;
+    f.confidence = confidence({1, 1 + double(index_.blocked().size()), 0, told});
+    f.would_raise_confidence = exit_row == kNoExit ? "the log of the launcher or of the machine: which signal ended it"
+                                                   : "the log of the rank: what made it end";
     return f;
   }
   void describe_waiting(Finding& f, int rank) const {
@@ -127,8 +167,9 @@ class Deaths {
 
   const TraceIndex& index_;
   const TraceView& view_;
-  std::map<int, size_t> dead_;                 // rank -> row in rank_exits
+  std::map<int, size_t> dead_;                 // rank -> row in rank_exits, or kNoExit
   std::unordered_map<int, uint32_t> waiting_;  // dead rank -> op row
+  std::unordered_map<int, uint32_t> first_open_;
   std::unique_ptr<Transfers> transfers_;
 };
 

@@ -32,7 +32,10 @@ std::vector<Divergence> find_divergences(const TraceIndex& index) {
       end = 0;
       for (const Strand& strand : strands) end = std::max(end, strand.end());
     }
-    if (strands.size() > 1) witnesses.add(agreed_before(strands, end));
+    if (strands.size() < 2) continue;
+    Agreed agreed = agreed_before(strands, end);
+    agreed.shape = group_shape(*index.comms[i].comm);
+    witnesses.add(std::move(agreed));
   }
   for (size_t i = 0; i < index.comms.size(); ++i) {
     if (differs[i] == UINT64_MAX) continue;

@@ -1,4 +1,4 @@
-// hang.missing_rank and hang.op_mismatch: the words for a divergence.
+// hang.missing_rank, hang.op_mismatch, hang.arg_mismatch and hang.order_swap: the words for a divergence.
 #include "tools/analyze/hang/calls.h"
 #include "tools/analyze/hang/hang.h"
 
@@ -27,6 +27,33 @@ std::string or_one_before(const Divergence& d) {
   return " (or one of the " + std::to_string(d.seq - d.earliest) + " equal calls before it)";
 }
 
+// The calls are of one function: what they ask for differs.
+bool same_function(const TraceIndex& index, const Divergence& d) {
+  if (d.kind != Divergence::Kind::kOther || d.expected == kNoRow || d.actual == kNoRow) return false;
+  const OpRow &a = index.view.ops[d.expected], &b = index.view.ops[d.actual];
+  return a.coll != kNoRow && b.coll != kNoRow && index.view.colls[a.coll].func == index.view.colls[b.coll].func;
+}
+
+std::string arguments_text(const TraceIndex& index, const Divergence& d) {
+  const CollRow &a = index.view.colls[index.view.ops[d.expected].coll],
+                &b = index.view.colls[index.view.ops[d.actual].coll];
+  std::string text;
+  const auto differ = [&](const char* what, const std::string& wrong, const std::string& right) {
+    if (wrong != right) text += (text.empty() ? "" : ", ") + std::string(what) + " " + wrong + " instead of " + right;
+  };
+  differ("count", std::to_string(b.count), std::to_string(a.count));
+  differ("type", name(b.dtype), name(a.dtype));
+  differ("reduction", name(b.redop), name(a.redop));
+  differ("root", std::to_string(b.root), std::to_string(a.root));
+  return text;
+}
+
+std::string_view id_of(const TraceIndex& index, const Divergence& d) {
+  if (d.kind == Divergence::Kind::kMissing && !d.ranks.empty()) return "hang.missing_rank";
+  if (d.swapped) return "hang.order_swap";
+  return same_function(index, d) ? "hang.arg_mismatch" : "hang.op_mismatch";
+}
+
 std::string sentence(const TraceIndex& index, const Divergence& d) {
   const std::string group = group_text(group_ref(*d.comm)), who = ranks_text(d.ranks);
   const std::string at = "call #" + std::to_string(d.seq) + " of group " + group;
@@ -49,6 +76,14 @@ std::string sentence(const TraceIndex& index, const Divergence& d) {
            (d.expected == kNoRow ? ", where the others made none"
                                  : ", where the others ran " + call_text(index, d.expected)) +
            why;
+  if (d.swapped)
+    return who + " made " + std::to_string(d.length) + " calls of group " + group + " in another order: from #" +
+           std::to_string(d.seq) + " on it ran " + call_text(index, d.actual) + " where the others ran " +
+           call_text(index, d.expected) + why;
+  if (same_function(index, d))
+    return who + " called " + op_name(index, d.actual) +
+           " with other arguments than its group: " + arguments_text(index, d) + ", in " + call_text(index, d.actual) +
+           " as " + at + why + "; nothing compares them, so it may return garbage instead of hanging";
   return who + " ran " + call_text(index, d.actual) + " as " + at + ", where the others ran " +
          call_text(index, d.expected) + why + "; this is the first call that differs";
 }
@@ -56,8 +91,7 @@ std::string sentence(const TraceIndex& index, const Divergence& d) {
 }  // namespace
 
 Finding divergence_finding(const TraceIndex& index, const Divergence& d) {
-  const bool missing = d.kind == Divergence::Kind::kMissing && !d.ranks.empty();
-  Finding f = make_finding(missing ? "hang.missing_rank" : "hang.op_mismatch");
+  Finding f = make_finding(id_of(index, d));
   f.ranks = d.ranks;
   f.group = group_ref(*d.comm);
   f.seq = int64_t(d.seq);

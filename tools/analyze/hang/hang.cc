@@ -23,7 +23,7 @@ class Diagnosis {
     const std::vector<Death> deaths = find_deaths(index_);
     compare_calls();
     for (const Death& death : deaths)
-      if (!death.follows && !explained(death)) roots_.push_back(death.finding);
+      if (!death.follows && !explained(death)) add_death(death.finding);
     const auto outcome = index_.view.meta.find(meta_key::kOutcome);
     const bool completed = outcome != index_.view.meta.end() && outcome->second == "completed";
     if (roots_.empty() && !completed) look_at_the_end();
@@ -53,6 +53,25 @@ class Diagnosis {
     });
     for (Finding& f : calls) roots_.push_back(std::move(f));
     for (const RingFault& ring : rings) add_ring(ring);
+  }
+
+  // Ranks that ended alike at one place of the program made one mistake.
+  void add_death(const Finding& death) {
+    for (Finding& f : roots_) {
+      const bool alike = f.id == death.id && end_of(f) == end_of(death) && f.where == death.where;
+      if (!alike) continue;
+      f.ranks.insert(f.ranks.end(), death.ranks.begin(), death.ranks.end());
+      sort_unique(f.ranks);
+      f.evidence.insert(f.evidence.end(), death.evidence.begin(), death.evidence.end());
+      f.first_ns = std::min(f.first_ns, death.first_ns);
+      f.sentence += "; so did rank " + std::to_string(death.ranks[0]);
+      return;
+    }
+    roots_.push_back(death);
+  }
+  std::pair<int64_t, std::string> end_of(const Finding& death) const {
+    const RankExitRow* exit = index_.exit_of(death.ranks[0]);
+    return exit ? std::pair(exit->status, exit->reason) : std::pair(int64_t(-2), std::string());
   }
 
   int64_t time_of(const RingFault& ring) const {
@@ -85,6 +104,10 @@ class Diagnosis {
       roots_.push_back(wrong_neighbour_finding(index_, ring));
       return;
     }
+    if (ring.kind == RingFault::Kind::kSize) {
+      roots_.push_back(hop_size_finding(index_, ring));
+      return;
+    }
     Finding count = step_count_finding(index_, ring);
     if (!index_.stalled && (index_.ended || !ring.unfinished)) {
       roots_.push_back(std::move(count));
@@ -99,10 +122,28 @@ class Diagnosis {
   void look_at_the_end() {
     const Stuck stuck = replay(index_);
     roots_ = cross_group_cycles(index_, stuck);
+    if (roots_.empty()) roots_ = p2p_cycles(index_, stuck);
     if (!roots_.empty()) return;
     for (const Divergence& d : merge_divergences(index_, find_missing_tails(index_, stuck)))
       roots_.push_back(tail_finding(index_, d));
+    add_silent_hosts(silent_hosts(index_, stuck));
+    if (roots_.empty() && index_.stalled) roots_ = p2p_cycles(index_, replay(index_, Sends::kMeets));
     if (roots_.empty() && (index_.stalled || undetermined(stuck))) roots_.push_back(undecided(index_, stuck));
+  }
+
+  // Hosts that stopped issuing are one mistake, whichever of them the others came to miss first.
+  void add_silent_hosts(std::vector<int> silent) {
+    if (silent.empty()) return;
+    const bool all_silent = std::all_of(roots_.begin(), roots_.end(), [&](const Finding& f) {
+      return std::includes(silent.begin(), silent.end(), f.ranks.begin(), f.ranks.end());
+    });
+    if (!all_silent) return;
+    if (roots_.size() > 1) roots_.resize(1);
+    if (roots_.empty()) roots_.push_back(silent_finding(index_, silent));
+    else {
+      roots_[0].sentence += "; " + silent_text(index_, silent);
+      roots_[0].ranks = std::move(silent);
+    }
   }
 
   // Operations are open, and nothing says how it ended. A picture of a running job is such a trace: if several of its

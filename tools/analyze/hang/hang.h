@@ -21,9 +21,10 @@ struct Divergence {
   uint64_t length = 1;         // calls left out or put in
   uint64_t earliest = 0;       // the call may be any from here to seq: they are equal, and no label tells them apart
   Support support;
-  std::string why;    // how it was decided, for the sentence: "3 members agree"
-  bool tail = false;  // not a difference: a call that others made and nothing stands in its place
-  bool idle = false;  // nothing proves that it will not come: "has not called yet"
+  std::string why;       // how it was decided, for the sentence: "3 members agree"
+  bool tail = false;     // not a difference: a call that others made and nothing stands in its place
+  bool idle = false;     // nothing proves that it will not come: "has not called yet"
+  bool swapped = false;  // kOther: the same calls in another order
 };
 
 // Ranks of several communicators that made the same mistake, or one rank in several groups, become one. Keeps of every
@@ -43,8 +44,14 @@ std::vector<Death> find_deaths(const TraceIndex&);  // dead_rank.cc
 bool died(const RankExitRow& exit);                 // by itself or by a signal
 
 std::vector<Finding> cross_group_cycles(const TraceIndex&, const Stuck&);     // cross_group_cycle.cc
+std::vector<Finding> p2p_cycles(const TraceIndex&, const Stuck&);             // p2p_cycle.cc
 std::vector<Divergence> find_missing_tails(const TraceIndex&, const Stuck&);  // missing_tail.cc
-Finding tail_finding(const TraceIndex&, const Divergence&);                   // missing_tail.cc
-Finding undecided(const TraceIndex&, const Stuck&);                           // undecided.cc
+// Ranks, alive in a declared stall, whose host neither waits for a stream nor issues anything: the last that it did was no
+// wait, although the trace records waits of hosts. Sorted.
+std::vector<int> silent_hosts(const TraceIndex&, const Stuck&);             // silent_host.cc
+Finding silent_finding(const TraceIndex&, const std::vector<int>& ranks);   // silent_host.cc
+std::string silent_text(const TraceIndex&, const std::vector<int>& ranks);  // silent_host.cc
+Finding tail_finding(const TraceIndex&, const Divergence&);                 // missing_tail.cc
+Finding undecided(const TraceIndex&, const Stuck&);                         // undecided.cc
 
 }  // namespace ringscope

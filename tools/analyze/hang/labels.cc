@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tools/analyze/hang/calls.h"
+#include "tools/analyze/hang/history.h"
 
 namespace ringscope {
 namespace {
@@ -35,6 +36,13 @@ uint64_t place_by_label(const TraceIndex& index, const Strand& with, const Stran
   for (uint64_t at = n; at-- > std::max(with.first, without.first) && (shifted(at) || repeated(at));)
     if (shifted(at)) place = at;
   return place;
+}
+
+bool from_earlier_step(const TraceIndex& index, uint32_t then, uint32_t now, const Continuation& history) {
+  if (history.next == 0) return false;
+  if (then == kNoRow || now == kNoRow) return true;
+  const int before = index.view.ops[then].where.step, here = index.view.ops[now].where.step;
+  return before < 0 || here < 0 || before < here;
 }
 
 uint64_t earliest_place(const Strand& with, uint64_t n, uint64_t length) {

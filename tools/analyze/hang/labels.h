@@ -12,6 +12,11 @@ namespace ringscope {
 // `with` shows at the same number, but one that it shows a little later.
 uint64_t place_by_label(const TraceIndex&, const Strand& with, const Strand& without, uint64_t n);
 
+// May the past speak? A prediction stands on a whole step only if the place that it comes from lies in an earlier one: the
+// layers and microbatches of a first step repeat themselves until its end does not. Without labels nothing tells them apart.
+struct Continuation;
+bool from_earlier_step(const TraceIndex&, uint32_t then, uint32_t now, const Continuation&);  // op rows
+
 // The first number at which the calls could be missing as well, if labels do not tell.
 uint64_t earliest_place(const Strand& with, uint64_t n, uint64_t length);
 

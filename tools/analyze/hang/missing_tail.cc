@@ -34,7 +34,7 @@ class Tails {
   std::optional<Divergence> judge(const Absence& absence) {
     const OpRow& op = view_.ops[absence.waiting];
     const CommRow* comm = comm_of(index_, op);
-    if (!comm || (op.p2p != kNoRow && !is_ring(index_, *comm))) return std::nullopt;
+    if (!comm || (op.p2p != kNoRow && (!is_ring(index_, *comm) || !goes_round(*comm, op)))) return std::nullopt;
     Divergence d;
     d.comm = comm;
     d.kind = Divergence::Kind::kMissing;
@@ -53,6 +53,23 @@ class Tails {
                  0, 1};
     if (op.coll != kNoRow && !d.idle) weigh(d, absence);
     return d;
+  }
+
+  // Does the transfer go as far around the group as its hops do? One that does not is the odd one itself.
+  bool goes_round(const CommRow& comm, const OpRow& op) {
+    const auto distance = [&](const CommRow& of, const P2pRow& p2p) {
+      return ring_distance(p2p, index_.group_rank(of.comm, view_.ops[p2p.op].rank), of.ranks.size());
+    };
+    if (distances_.empty())
+      for (const P2pRow& p2p : view_.p2ps)
+        if (const CommRow* of = index_.comm(p2p.comm); of && p2p.op < view_.ops.size()) {
+          auto& counts = distances_[{p2p.comm, p2p.direction}];
+          ++counts[distance(*of, p2p)];
+          ++counts[UINT64_MAX];  // all of them
+        }
+    const P2pRow& own = view_.p2ps[op.p2p];
+    auto& counts = distances_[{comm.comm, own.direction}];
+    return counts[distance(comm, own)] * 2 > counts[UINT64_MAX];
   }
 
   State state_of(int rank, uint32_t waiting) {
@@ -83,14 +100,29 @@ class Tails {
     const size_t makers = absence.makers.size(), lacking = d.ranks.size();
     const uint64_t place = place_by_label(index_, with, without, d.seq);
     d.support.observations += history.seen;
-    if (more_of_one || (history.next == call && !other_label(with, history.at, d.seq))) {
+    // Others that came to their end: either they had less to do (uneven batches), or this is one call too many. The label
+    // tells, a period alone does not.
+    const bool over = std::all_of(d.ranks.begin(), d.ranks.end(), [&](int rank) {
+      const RankExitRow* exit = index_.exit_of(rank);
+      return exit && exit->status == 0;
+    });
+    const std::optional<bool> belongs = belongs_by_label(index_, with, place);
+    if (over && makers < lacking && !belongs.value_or(false)) {
+      d.support.observations = 1;
+      accuse_makers(d, absence);
+      d.why = "the others had made all their calls, and ended";
+      if (!belongs) d.ranks.clear();
+      return;
+    }
+    const bool told = history.next != 0 && from_earlier_step(index_, with.ops[history.at], with.op(d.seq), history);
+    if (more_of_one || (told && history.next == call && !other_label(with, history.at, d.seq))) {
       d.support.against = double(lacking > makers ? lacking - makers : 0);
       d.why = "the group made this call at this place before";
-    } else if (history.next != 0) {
+    } else if (told) {
       return accuse_makers(d, absence);
     } else if (makers < lacking) {
       return accuse_makers(d, absence);
-    } else if (makers == lacking && !belongs_by_label(index_, with, place).value_or(false)) {
+    } else if (makers == lacking && !belongs.value_or(false)) {
       d.ranks.clear();
       return;
     }
@@ -191,6 +223,7 @@ class Tails {
   const TraceView& view_;
   const Stuck& stuck_;
   std::vector<int> idle_;  // ranks with nothing to wait for, that are not known to have ended
+  std::map<std::pair<uint32_t, Direction>, std::unordered_map<uint64_t, size_t>> distances_;
   std::map<std::pair<int, uint16_t>, std::vector<uint32_t>> programs_;
   std::unordered_map<int, std::unordered_map<uint64_t, int>> labels_;
 };

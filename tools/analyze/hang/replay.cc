@@ -41,7 +41,7 @@ struct Meeting {
 
 class Replay {
  public:
-  explicit Replay(const TraceIndex& index) : index_(index), view_(index.view) {}
+  Replay(const TraceIndex& index, Sends sends) : index_(index), view_(index.view), sends_(sends) {}
 
   Stuck run() {
     find_pending();
@@ -210,14 +210,25 @@ class Replay {
     }
     const uint32_t other = transfers().counterpart(op.p2p);
     if (view_.p2ps[op.p2p].direction == Direction::kSend) {
-      end(lane);
       sent_.insert(row);
+      const uint32_t receive = other == kNoRow ? kNoRow : view_.p2ps[other].op;
+      const bool meets = sends_ == Sends::kMeets && receive != kNoRow && lane_of_op_.contains(receive);
+      if (!meets || receiving_.contains(receive)) end(lane);
+      else sending_.emplace(row, lane);
       if (other == kNoRow) return;
       const auto waiting = receiving_.find(view_.p2ps[other].op);
       if (waiting != receiving_.end()) end(waiting->second);
       return;
     }
-    if (arrives(op, other)) return end(lane);
+    if (arrives(op, other)) {
+      if (other != kNoRow)
+        if (const auto sender = sending_.find(view_.p2ps[other].op); sender != sending_.end()) {
+          end(sender->second);
+          sending_.erase(sender);
+        }
+      receiving_.emplace(row, lane);
+      return end(lane);
+    }
     receiving_.emplace(row, lane);
   }
 
@@ -298,7 +309,7 @@ class Replay {
     const Item& item = lane.items[lane.done];
     for (uint32_t row : item.ops) {
       const bool send = view_.ops[row].p2p != kNoRow && view_.p2ps[view_.ops[row].p2p].direction == Direction::kSend;
-      if (stuck.head == kNoRow && !send) stuck.head = row;
+      if (stuck.head == kNoRow && (!send || sending_.contains(row))) stuck.head = row;
     }
     for (size_t i = lane.done; i < lane.items.size() && stuck.behind == kNoRow; ++i)
       if (!lane.items[i].ops.empty()) stuck.behind = lane.items[i].ops[0];
@@ -313,7 +324,14 @@ class Replay {
     }
     for (uint32_t row : item.ops) {
       const OpRow& op = view_.ops[row];
-      if (op.p2p == kNoRow || !receiving_.contains(row)) continue;
+      if (op.p2p == kNoRow) continue;
+      if (sending_.contains(row)) {
+        const uint32_t receive = view_.p2ps[transfers().counterpart(op.p2p)].op;
+        const int to = node[size_t(lane_of_op_.at(receive))];
+        if (to >= 0) stuck.edges[size_t(self)].push_back(to);
+        continue;
+      }
+      if (!receiving_.contains(row)) continue;
       const uint32_t other = transfers().counterpart(op.p2p);
       if (other == kNoRow) {
         add_absence(stuck, {row, {op.rank}, {peer_rank(index_, op)}});
@@ -345,13 +363,15 @@ class Replay {
   std::unordered_map<uint32_t, int> lane_of_op_;
   std::unordered_map<uint64_t, bool> met_;
   std::map<std::pair<uint32_t, uint64_t>, Meeting> meetings_;
+  Sends sends_;
   std::set<uint32_t> sent_;
+  std::unordered_map<uint32_t, int> sending_;  // sends that wait for their receive -> lane
   std::unordered_map<uint32_t, int> receiving_;
   std::vector<int> ready_, pending_;
 };
 
 }  // namespace
 
-Stuck replay(const TraceIndex& index) { return Replay(index).run(); }
+Stuck replay(const TraceIndex& index, Sends sends) { return Replay(index, sends).run(); }
 
 }  // namespace ringscope

@@ -39,6 +39,8 @@ struct Stuck {
   std::vector<int> ranks;    // ranks that have a stuck lane, sorted: the others wait for nobody
 };
 
-Stuck replay(const TraceIndex&);
+// kFree: a send ends by itself, as where there is room. kMeets: it ends when its receive has started, as where there is none.
+enum class Sends { kFree, kMeets };
+Stuck replay(const TraceIndex&, Sends sends = Sends::kFree);
 
 }  // namespace ringscope

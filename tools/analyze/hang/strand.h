@@ -30,6 +30,7 @@ Strand strand_of(const TraceIndex&, const MemberCalls&);  // of collectives, num
 struct Agreed {
   uint64_t first = 0;
   bool whole = true;
+  uint64_t shape = 1;  // of the group (calls.h)
   std::vector<uint64_t> calls;
   uint64_t end() const { return first + calls.size(); }
 };

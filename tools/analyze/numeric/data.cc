@@ -20,20 +20,27 @@ Where seen_at(const Finding& f) {
   return where;
 }
 
-// Values that a race can have changed: what a device computed. Positions and divisors of the named findings come from
-// the host's arithmetic, reductions from the call.
+// Values that a race can have changed: what a device computed or reduced. A maximum that is read before its reduction
+// has arrived is the own one. Positions and divisors of the named findings come from the host's arithmetic.
 bool computed(const Finding& f) {
-  return starts_with(f, "numeric.") || f.id == "softmax.nan_rows" || f.id == "softmax.lse_merge" ||
+  return starts_with(f, "numeric.") || starts_with(f, "softmax.") || f.id == "ring.stale_block" ||
          f.id.ends_with(".unexplained");
 }
 
 // Can `cause`, a root of another family, be what is behind a data finding?
 bool may_cause(const Finding& cause, const Finding& f) {
-  // Calls that went wrong somewhere, nobody knows where, make replicas differ before anything stands still.
-  if (cause.root && cause.id == "hang.undecided") return f.id == "numeric.replica";
+  // Calls that went wrong somewhere, nobody knows where, make replicas differ and hand out other blocks before anything
+  // stands still.
+  const bool blocks = f.op == "block";
+  if (cause.root && cause.id == "hang.undecided") return f.id == "numeric.replica" || blocks;
+  if (cause.root && blocks && starts_with(cause, "hang.") && cause.where.step < 0) return true;
   if (!cause.root || cause.where.step < 0) return false;
-  if (starts_with(cause, "race.") && !computed(f)) return false;
-  return !earlier(seen_at(f), cause.where);
+  if (!starts_with(cause, "race.")) return !earlier(seen_at(f), cause.where);
+  // Memory that nothing wrote can be anything's: positions, labels, counts.
+  if (!computed(f) && cause.id != "race.uninitialised_read") return false;
+  Where from = cause.where;
+  if (from.layer < 0 && from.pass == Pass::kBackward) from.layer = INT16_MAX;  // the head, maybe: its pass is the first
+  return !earlier(seen_at(f), from);
 }
 
 bool not_a_number(const Finding& f) { return f.id == "numeric.nonfinite" || f.id == "softmax.nan_rows"; }
@@ -47,7 +54,14 @@ bool data_causes(const Finding& cause, const Finding& f) {
          (starts_with(f, "softmax.") || starts_with(f, "numeric.") || f.id == "loss.unexplained");
 }
 
+// A loss is seen at the end of its step; labels that went into it were there before.
+bool behind_labels(const Finding& loss, const Finding& labels) {
+  return labels.op == "labels" && starts_with(loss, "loss.") && loss.op != "labels" && loss.where.microbatch < 0 &&
+         loss.where.step == labels.where.step;
+}
+
 bool before(const Finding& a, const Finding& b) {
+  if (behind_labels(b, a) || behind_labels(a, b)) return behind_labels(b, a);
   // Replicas are compared at the end of a step, whatever tensor it is that differs: a NaN of the step came first.
   if (a.where.step == b.where.step && not_a_number(a) != not_a_number(b) &&
       (a.id == "numeric.replica" || b.id == "numeric.replica"))
@@ -71,7 +85,11 @@ DataFindings data_findings(const TraceIndex& index) {
   };
   add(three_step_softmax(index));
   add(lse_merge(index));
+  add({travelling_blocks(index), {}});
   add(positions(index));
+  add({mask_rows(index), {}});
+  add(recomputed_attention(index, all.findings));
+  add(labels(index));
   add(losses(index));
   add({nonfinite_values(index), {}});
   add({replica_differences(index), {}});

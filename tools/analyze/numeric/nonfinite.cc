@@ -21,6 +21,7 @@
 #include "tools/analyze/confidence.h"
 #include "tools/analyze/numeric/numeric.h"
 #include "tools/analyze/position/shards.h"
+#include "tools/analyze/softmax/attention_rows.h"
 #include "tools/analyze/softmax/samples.h"
 
 namespace ringscope {
@@ -167,13 +168,14 @@ class Nonfinite {
     if (!keys) return false;
     uint32_t document = kPaddingDocument;
     for (const PositionBlock& block : sample.blocks)
-      for (size_t i = block.first; i < block.last && document == kPaddingDocument; ++i) {
+      for (const size_t i : block.runs) {
         const PositionRunRow& run = view_.position_runs[i];
-        if (block.role == PositionRole::kData && run.token_start <= row && row - run.token_start < run.count)
+        if (document == kPaddingDocument && block.role == PositionRole::kData && run.token_start <= row &&
+            row - run.token_start < run.count)
           document = run.document;
       }
     if (document == kPaddingDocument) return false;
-    for (size_t i = keys->first; i < keys->last; ++i)
+    for (const size_t i : keys->runs)
       if (view_.position_runs[i].document == document && view_.position_runs[i].token_start <= row) return true;
     return false;
   }
@@ -251,7 +253,13 @@ class Nonfinite {
     sort_unique(shown);
     const Kind kind = seen_[0].kind;
     if (kind == kLse || kind == kPart) {
-      if (inputs != kUnknown) return shown;
+      if (inputs != kUnknown) {
+        // A reduction hands the NaN of one member to all: who put numbers into it is not accused, if somebody is left.
+        std::vector<int> left = shown;
+        const std::vector<int> numbers = ranks_with_numbers(index_, seen_[0].where);
+        std::erase_if(left, [&](int r) { return std::binary_search(numbers.begin(), numbers.end(), r); });
+        return left.empty() ? shown : left;
+      }
       if (std::vector<int> owners = bad_owners(); !owners.empty()) return owners;
       // A row that sees a bad key is bad on every rank: only one rank alone can be told from the others.
       return shown.size() == 1 ? shown : std::vector<int>();

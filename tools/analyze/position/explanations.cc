@@ -140,7 +140,90 @@ int other_rank(const TraceView& view, const AppliedShard& shard) {
   return -1;
 }
 
+// Half-open ranges of positions of a block's tokens, sorted; nothing where positions do not count up one by one.
+// Padding (of the data) is left out.
+struct Range {
+  int64_t begin, end;
+};
+std::optional<std::vector<Range>> ranges(const TraceView& view, const PositionBlock& data, const PositionBlock& of) {
+  std::vector<Range> found;
+  const bool plain = walk(view, data, of, [&](const Stretch& s) {
+    if (!s.padding()) found.push_back({s.position_b(), s.position_b() + int64_t(s.count)});
+    return s.padding() || s.count == 1 || s.b->stride == 1;
+  });
+  if (!plain) return std::nullopt;
+  std::sort(found.begin(), found.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  return found;
+}
+int64_t first_twice(const std::vector<Range>& sorted) {
+  int64_t covered = INT64_MIN;
+  for (const Range& range : sorted) {
+    if (range.begin < covered) return range.begin;
+    covered = range.end;
+  }
+  return -1;
+}
+
+bool overlaps(const TraceView& view, const AppliedShard& shard) {
+  const auto made = ranges(view, *shard.data, *shard.data), applied = ranges(view, *shard.data, *shard.applied);
+  if (!made || !applied || first_twice(*made) >= 0 || first_twice(*applied) < 0) return false;
+  std::vector<Range> right;  // of the sample, joined
+  for (const PositionRunRow* run : *shard.global) {
+    if (run->stride != 1 && run->count > 1) return false;
+    right.push_back({first_position(*run), first_position(*run) + int64_t(run->count)});
+  }
+  std::sort(right.begin(), right.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  std::vector<Range> joined;
+  for (const Range& range : right) {
+    if (!joined.empty() && range.begin <= joined.back().end) joined.back().end = std::max(joined.back().end, range.end);
+    else joined.push_back(range);
+  }
+  return std::all_of(applied->begin(), applied->end(), [&](const Range& range) {
+    return std::any_of(joined.begin(), joined.end(),
+                       [&](const Range& r) { return r.begin <= range.begin && range.end <= r.end; });
+  });
+}
+
 }  // namespace
+
+int64_t doubled_position(const TraceView& view, const AppliedShard& shard) {
+  const auto applied = ranges(view, *shard.data, *shard.applied);
+  return applied ? first_twice(*applied) : -1;
+}
+
+bool halves_exchanged(const TraceView& view, const AppliedShard& shard) {
+  const uint64_t half = shard.data->tokens / 2;
+  if (shard.data->tokens % 2 || half == 0) return false;
+  // Token by token would not end for long shards: what was made, cut where the halves meet, the second half first.
+  struct Piece {
+    uint64_t count;
+    int64_t position, stride;
+  };
+  std::vector<Piece> front, back;
+  walk(view, *shard.data, *shard.data, [&](const Stretch& s) {
+    const uint64_t in_front = s.offset >= half ? 0 : std::min(s.count, half - s.offset);
+    if (in_front) front.push_back({in_front, s.position_a(), s.a->stride});
+    if (in_front < s.count)
+      back.push_back({s.count - in_front, s.position_a() + int64_t(in_front) * s.a->stride, s.a->stride});
+    return true;
+  });
+  back.insert(back.end(), front.begin(), front.end());
+  size_t piece = 0;
+  uint64_t used = 0;
+  return walk(view, *shard.data, *shard.applied, [&](const Stretch& s) {
+    for (uint64_t done = 0; done < s.count;) {
+      const Piece& at = back[piece];
+      const uint64_t n = std::min(s.count - done, at.count - used);
+      Stretch part = s;
+      part.in_b += done;
+      part.count = n;
+      if (!s.padding() && !part.b_is(at.position + int64_t(used) * at.stride, at.stride)) return false;
+      done += n;
+      if ((used += n) == at.count) used = 0, ++piece;
+    }
+    return true;
+  });
+}
 
 bool explains(const TraceIndex& index, PositionFault fault, const AppliedShard& shard) {
   switch (fault) {
@@ -150,6 +233,7 @@ bool explains(const TraceIndex& index, PositionFault fault, const AppliedShard& 
     case PositionFault::kStriped:
       return of_layout(index, shard, kLayouts[int(fault) - int(PositionFault::kContiguous)]);
     case PositionFault::kOffset: return constant(index.view, shard) || other_rank(index.view, shard) >= 0;
+    case PositionFault::kOverlap: return overlaps(index.view, shard);
     case PositionFault::kCount: break;
   }
   return false;

@@ -16,7 +16,8 @@ struct AppliedShard {
   const PositionBlock *data = nullptr, *applied = nullptr;
 };
 
-enum class PositionFault { kRestart, kContiguous, kZigzag, kStriped, kOffset, kCount };
+// kOverlap: right positions all, but some of them twice in one shard.
+enum class PositionFault { kRestart, kContiguous, kZigzag, kStriped, kOffset, kOverlap, kCount };
 
 bool explains(const TraceIndex& index, PositionFault fault, const AppliedShard& shard);
 
@@ -24,5 +25,9 @@ bool explains(const TraceIndex& index, PositionFault fault, const AppliedShard& 
 std::string layout_of(const TraceIndex& index, const AppliedShard& shard);
 // What an offset is, in words: "the right ones plus 1", "those of rank 2".
 std::string offset_text(const TraceIndex& index, const AppliedShard& shard);
+// The first position that the shard holds twice.
+int64_t doubled_position(const TraceView& view, const AppliedShard& shard);
+// Do the positions of the first half stand in the second, and the other way round?
+bool halves_exchanged(const TraceView& view, const AppliedShard& shard);
 
 }  // namespace ringscope

@@ -1,4 +1,4 @@
-// position.restart, position.layout, position.offset and position.unexplained: the positions a kernel applied, against
+// position.restart, layout, offset, overlap, rope_base and unexplained: the positions a kernel applied, against
 // those the loader made for the same rows of the same sample; and rows that two members of a group both hold. All are
 // observations of the run; where they agree nobody is accused. One root: the first explanation that covers every
 // wrong shard of the trace, or none does and what disagrees is stated.
@@ -14,8 +14,8 @@
 namespace ringscope {
 namespace {
 
-constexpr const char* kIds[] = {"position.restart", "position.layout", "position.layout",
-                                "position.layout",  "position.offset", "position.unexplained"};
+constexpr const char* kIds[] = {"position.restart", "position.layout",  "position.layout",     "position.layout",
+                                "position.offset",  "position.overlap", "position.unexplained"};
 
 struct WrongShard {
   AppliedShard shard;
@@ -37,6 +37,7 @@ class Positions {
     // Positions of rows that a rank should not hold say nothing more.
     if (auto shared = shared_rows()) out.findings.push_back(std::move(*shared));
     else if (!wrong_.empty()) out.findings.push_back(finding(best()));
+    if (auto base = rope_base()) out.findings.push_back(std::move(*base));
     count_contradictions(out, "position.contradictory_blocks", collected_.contradictory,
                          "positions with runs that are empty or lie outside of the sequence");
     return out;
@@ -94,8 +95,48 @@ class Positions {
                               " kernel was given " + std::to_string(first.actual);
     f.sentence = "positions applied on " + ranks_text(f.ranks) + what(fault, first.shard) + " from step " +
                  std::to_string(f.where.step) + " on (" + shown + ")";
-    f.evidence.push_back(cite(index_.view, "position_run", data.first, "made by the loader"));
-    f.evidence.push_back(cite(index_.view, "position_run", applied.first, "applied (" + role + ")"));
+    f.evidence.push_back(cite(index_.view, "position_run", data.runs.front(), "made by the loader"));
+    f.evidence.push_back(cite(index_.view, "position_run", applied.runs.front(), "applied (" + role + ")"));
+    f.would_raise_confidence = kWouldChange;
+    return f;
+  }
+
+  // The base of the rotation, as every layer of every rank was given it: one number in a job. Without a majority nobody
+  // is accused.
+  std::optional<Finding> rope_base() const {
+    std::map<float, std::map<std::pair<int, int>, size_t>> bases;  // -> (rank, layer) -> first row
+    const auto& runs = index_.view.position_runs;
+    for (size_t i = 0; i < runs.size(); ++i)
+      if (runs[i].role == PositionRole::kRope)
+        bases[runs[i].rope_base].try_emplace({runs[i].rank, runs[i].where.layer}, i);
+    if (bases.size() < 2) return std::nullopt;
+    size_t all = 0;
+    const auto most = std::max_element(bases.begin(), bases.end(),
+                                       [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    for (const auto& base : bases) all += base.second.size();
+    const bool majority = most->second.size() * 2 > all;
+    Finding f = make_finding("position.rope_base");
+    std::optional<size_t> first;
+    for (const auto& [base, places] : bases)
+      if (!majority || base != most->first)
+        for (const auto& [place, row] : places) {
+          if (majority) f.ranks.push_back(place.first);
+          if (!first || earlier(runs[row].where, runs[*first].where)) first = row;
+        }
+    sort_unique(f.ranks);
+    f.where = runs[*first].where;
+    f.first_ns = index_.step_ns(runs[*first].rank, f.where.step);
+    f.confidence = confidence(
+        {.agree = double(most->second.size()), .against = majority ? 0.0 : double(all - most->second.size())});
+    f.sentence = (majority ? ranks_text(f.ranks) + " rotated" : std::string("layers or ranks rotated")) +
+                 " queries and keys with another base from " + place_text(f.where) +
+                 " on: " + number_text(runs[*first].rope_base) +
+                 (majority ? ", the others with " : " in some, in others ") +
+                 number_text(majority ? most->first
+                                      : (most->first == runs[*first].rope_base ? bases.rbegin()->first : most->first));
+    f.evidence.push_back(cite(index_.view, "position_run", *first, "rotated with this base"));
+    f.evidence.push_back(cite(index_.view, "position_run", most->second.begin()->second, "rotated with that base"));
+    f.would_raise_confidence = "the model's configuration on every rank: layers can be meant to differ in their base";
     return f;
   }
 
@@ -103,7 +144,11 @@ class Positions {
     switch (fault) {
       case PositionFault::kRestart: return " restart at 0 in the shard";
       case PositionFault::kOffset: return " are " + offset_text(index_, shard);
+      case PositionFault::kOverlap:
+        return " cover a position twice (" + std::to_string(doubled_position(index_.view, shard)) +
+               ") and others never";
       case PositionFault::kCount:
+        if (halves_exchanged(index_.view, shard)) return " are those of the other half of the shard";
         return " are not those that the loader made, nor a restart, another layout or an offset of them; those of the "
                "loader would be consistent,";
       default: break;
@@ -131,7 +176,7 @@ class Positions {
         if (const auto members = fresh ? index_.cp_members(block.rank) : std::vector<int>(); members.size() > 1)
           group->second = members.front();
         if (group->second < 0) continue;
-        for (size_t i = block.first; i < block.last; ++i)
+        for (const size_t i : block.runs)
           held.push_back({group->second, block.where.pack(), &index_.view.position_runs[i], &block});
       }
       std::stable_sort(held.begin(), held.end(), [](const Held& a, const Held& b) {
@@ -178,12 +223,16 @@ class Positions {
                  std::to_string(row) + " of sample " + std::to_string(sample.sample) + " from step " +
                  std::to_string(sample.step) +
                  " on, though they are members of one context-parallel group, where every row belongs to one member";
+    f.would_raise_confidence = "the loader's table of which rank holds which rows";
     if (f.ranks.size() == 1) f.sentence += "; " + ranks_text(f.ranks) + " is not dealt its rows like the others";
     for (const PositionBlock* block : {&a, &b})
       f.evidence.push_back(
-          cite(index_.view, "position_run", block->first, "rows of rank " + std::to_string(block->rank)));
+          cite(index_.view, "position_run", block->runs.front(), "rows of rank " + std::to_string(block->rank)));
     return f;
   }
+
+  static constexpr const char* kWouldChange =
+      "the position tensor of the kernel, read again: if it is what the loader made, the recording is wrong";
 
   const TraceIndex& index_;
   PositionSamples collected_;

@@ -1,6 +1,7 @@
 #include "tools/analyze/position/shards.h"
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 
 namespace ringscope {
@@ -28,29 +29,31 @@ PositionSamples collect_positions(const TraceView& view) {
   const auto& runs = view.position_runs;
   const uint64_t end = sequence_end(view);
   PositionSamples found;
+  const auto key = [&](size_t i) {
+    return std::tuple(runs[i].where.step, runs[i].sample, runs[i].rank, runs[i].where.pack(), runs[i].role);
+  };
+  std::vector<size_t> order(runs.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
   std::vector<PositionBlock> blocks;
-  for (size_t i = 0; i < runs.size();) {
-    const PositionRunRow& head = runs[i];
-    PositionBlock block{head.rank, head.sample, head.where, head.role, i, i, 0};
+  for (size_t i = 0; i < order.size();) {
+    const PositionRunRow& head = runs[order[i]];
+    PositionBlock block{head.rank, head.sample, head.where, head.role, {}, 0};
     bool sound = true;
-    for (; i < runs.size() && runs[i].rank == head.rank && runs[i].role == head.role && runs[i].sample == head.sample &&
-           runs[i].where == head.where;
-         ++i) {
-      sound = sound && runs[i].count > 0 && uint64_t(runs[i].token_start) + runs[i].count <= end;
-      block.tokens += runs[i].count;
+    for (const auto of = key(order[i]); i < order.size() && key(order[i]) == of; ++i) {
+      const PositionRunRow& run = runs[order[i]];
+      sound = sound && run.count > 0 && uint64_t(run.token_start) + run.count <= end;
+      block.tokens += run.count;
+      block.runs.push_back(order[i]);
     }
-    block.last = i;
-    if (sound) blocks.push_back(block);
+    if (sound) blocks.push_back(std::move(block));
     else ++found.contradictory;
   }
-  std::stable_sort(blocks.begin(), blocks.end(), [](const PositionBlock& a, const PositionBlock& b) {
-    return std::tie(a.where.step, a.sample, a.rank) < std::tie(b.where.step, b.sample, b.rank);
-  });
   for (PositionBlock& block : blocks) {
     if (found.samples.empty() || found.samples.back().step != block.where.step ||
         found.samples.back().sample != block.sample)
       found.samples.push_back({block.where.step, block.sample, {}});
-    found.samples.back().blocks.push_back(block);
+    found.samples.back().blocks.push_back(std::move(block));
   }
   return found;
 }
@@ -59,10 +62,10 @@ bool walk(const TraceView& view, const PositionBlock& a, const PositionBlock& b,
           const std::function<bool(const Stretch&)>& visit) {
   if (a.tokens != b.tokens) return false;
   Stretch s;
-  size_t i = a.first, j = b.first;
+  size_t i = 0, j = 0;
   while (s.offset < a.tokens) {
-    s.a = &view.position_runs[i];
-    s.b = &view.position_runs[j];
+    s.a = &view.position_runs[a.runs[i]];
+    s.b = &view.position_runs[b.runs[j]];
     s.count = std::min(s.a->count - s.in_a, s.b->count - s.in_b);
     if (!visit(s)) return false;
     s.offset += s.count;
@@ -75,7 +78,7 @@ bool walk(const TraceView& view, const PositionBlock& a, const PositionBlock& b,
 std::vector<const PositionRunRow*> global_rows(const TraceView& view, const PositionSample& sample) {
   std::vector<const PositionRunRow*> rows;
   for (const PositionBlock& block : sample.blocks)
-    for (size_t i = block.first; i < block.last; ++i)
+    for (const size_t i : block.runs)
       if (block.role == PositionRole::kData && view.position_runs[i].document != kPaddingDocument)
         rows.push_back(&view.position_runs[i]);
   std::stable_sort(rows.begin(), rows.end(), [](const PositionRunRow* a, const PositionRunRow* b) {

@@ -12,13 +12,14 @@ namespace ringscope {
 
 inline constexpr uint32_t kPaddingDocument = 0xFFFFFFFF;
 
-// Consecutive rows [first, last) of position_runs with one rank, role, sample and place, in storage order.
+// Rows of position_runs with one rank, role, sample and place, in storage order. Several threads of a rank may have
+// written between them.
 struct PositionBlock {
   int rank = 0;
   uint32_t sample = 0;
   Where where;
   PositionRole role = PositionRole::kData;
-  size_t first = 0, last = 0;
+  std::vector<size_t> runs;  // in position_runs
   uint64_t tokens = 0;
 };
 

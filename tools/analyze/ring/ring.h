@@ -10,7 +10,7 @@
 namespace ringscope {
 
 struct RingFault {
-  enum class Kind { kHops, kNeighbour } kind = Kind::kHops;
+  enum class Kind { kHops, kNeighbour, kSize } kind = Kind::kHops;
   const CommRow* comm = nullptr;
   Direction direction = Direction::kSend;  // of the transfers that were compared
   Divergence first;                        // of the rank that departed first; `expected` or `actual` is the hop
@@ -31,5 +31,6 @@ std::string hops_text(const RingFault&);                               // "rank 
 Finding step_count_finding(const TraceIndex&, const RingFault&);       // step_count.cc
 Finding wrong_neighbour_finding(const TraceIndex&, const RingFault&);  // wrong_neighbour.cc
 Finding ring_break_finding(const TraceIndex&, const RingFault&);       // hang/ring_break.cc
+Finding hop_size_finding(const TraceIndex&, const RingFault&);         // hang/hop_size.cc
 
 }  // namespace ringscope

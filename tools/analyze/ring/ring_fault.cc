@@ -149,9 +149,11 @@ class RingComparison {
   // Adds a divergence to the fault if it is one of this ring, and of the same pass. False = the search is over.
   bool take(RingFault& fault, const Divergence& d) const {
     if (!is_hop(index_, hop_of(d), comm_.comm)) return false;
-    const bool neighbour = d.kind == Divergence::Kind::kOther;
-    if (neighbour && !other_neighbour(d)) return false;
-    const auto kind = neighbour ? RingFault::Kind::kNeighbour : RingFault::Kind::kHops;
+    const bool other = d.kind == Divergence::Kind::kOther;
+    if (other && !is_hop(index_, d.actual, comm_.comm)) return false;
+    const bool size = other && other_size(d);
+    if (other && !size && !other_neighbour(d)) return false;
+    const auto kind = size ? RingFault::Kind::kSize : other ? RingFault::Kind::kNeighbour : RingFault::Kind::kHops;
     if (!fault.ranks.empty() && (fault.kind != kind || !same_pass(fault.first, d))) return false;
     const bool earlier_hop = fault.ranks.empty() || earlier(index_.view.ops[hop_of(d)].where, fault.where);
     fault.kind = kind;
@@ -166,10 +168,15 @@ class RingComparison {
   }
 
   bool other_neighbour(const Divergence& d) const {
-    if (!is_hop(index_, d.actual, comm_.comm)) return false;
     const P2pRow &a = index_.view.p2ps[index_.view.ops[d.expected].p2p],
                  &b = index_.view.p2ps[index_.view.ops[d.actual].p2p];
     return a.bytes == b.bytes && peer_distance(a) != peer_distance(b);
+  }
+  // The same hop with another number of bytes.
+  bool other_size(const Divergence& d) const {
+    const P2pRow &a = index_.view.p2ps[index_.view.ops[d.expected].p2p],
+                 &b = index_.view.p2ps[index_.view.ops[d.actual].p2p];
+    return a.bytes != b.bytes && peer_distance(a) == peer_distance(b);
   }
   uint64_t peer_distance(const P2pRow& p2p) const {
     return ring_distance(p2p, index_.group_rank(comm_.comm, index_.view.ops[p2p.op].rank), comm_.ranks.size());
@@ -241,7 +248,17 @@ class RingComparison {
   std::vector<Strand> strands_;
 };
 
-// Has the communicator a transfer whose other side is missing although the trace has that rank?
+// Does a send meet a receive of another size?
+bool sizes_differ(const TraceIndex& index, const Channel& channel) {
+  for (uint64_t n = channel.sends.first; n < channel.sends.end(); ++n) {
+    const uint32_t send = channel.sends.at(n), receive = channel.receives.at(n);
+    if (send != kNoRow && receive != kNoRow && index.view.p2ps[send].bytes != index.view.p2ps[receive].bytes)
+      return true;
+  }
+  return false;
+}
+
+// Has the communicator a transfer whose other side is missing, or of another size, although the trace has that rank?
 std::set<uint32_t> suspects(const TraceIndex& index, const Transfers& transfers) {
   std::set<uint32_t> ids;
   for (const Channel& channel : transfers.channels()) {
@@ -249,8 +266,8 @@ std::set<uint32_t> suspects(const TraceIndex& index, const Transfers& transfers)
     const auto seen = [&](int member) {
       return member >= 0 && size_t(member) < comm->ranks.size() && index.seen(comm->ranks[size_t(member)]);
     };
-    if (channel.sends.end() != channel.receives.end() && comm && seen(channel.source) && seen(channel.destination))
-      ids.insert(channel.comm);
+    if (!comm || !seen(channel.source) || !seen(channel.destination)) continue;
+    if (channel.sends.end() != channel.receives.end() || sizes_differ(index, channel)) ids.insert(channel.comm);
   }
   return ids;
 }

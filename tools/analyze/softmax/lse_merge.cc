@@ -96,6 +96,7 @@ class LseMerge {
     Finding f = make_finding("softmax.lse_merge");
     f.ranks = accused;
     f.group = index_.cp_group(result.rank);
+    f.would_raise_confidence = "the tensors of this call (train --dump-attention LAYER,STEP), held against an oracle";
     f.where = result.where;
     f.where.ring_step = -1;
     f.first_ns = index_.step_ns(result.rank, result.where.step);

@@ -4,11 +4,14 @@
 //   m_used must be max_i m_i            (own m_i: no global max; sum_i m_i: SUM for MAX; min, mean: wrong reduction)
 //   sum_used must be sum_i exp(l_i - m) (own exp(l_i - m): no global sum; max, min, mean: wrong reduction)
 //   lse_result must be m + log(sum)
-// A quantity is wrong in one way in the whole trace, or it is unexplained: the reduction that a finding names is the
-// first that gives what every wrong row used, and where calls were recorded it is among them.
+// A quantity is wrong in one way in the whole trace, or it is unexplained. The calls are asked first: a reduction that was
+// recorded with the call that carried the quantity and is not the one it needs is what a finding names, and those who
+// called it are accused. Otherwise it is the first that gives what every wrong row used, and where calls were recorded it
+// is among them.
 #include <functional>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "tools/analyze/confidence.h"
 #include "tools/analyze/numeric/numeric.h"
@@ -18,7 +21,15 @@ namespace ringscope {
 namespace {
 
 enum Quantity { kMaximum, kSum, kResult, kQuantities };
-enum Reduction { kOwn, kAdded, kLeast, kMean, kMost, kReductions };  // what a wrong value can be of the members'
+enum Reduction {
+  kOwn,
+  kAdded,
+  kLeast,
+  kMean,
+  kMost,
+  kReductions,
+  kOther
+};  // what a wrong value can be of the members'
 
 struct Wrong {
   const SoftmaxSample* sample = nullptr;
@@ -131,6 +142,56 @@ class ThreeStep {
     return ran;
   }
 
+  // The reduction of the call that carried a quantity on the rank of a row: of the all-reduces in its place the first
+  // carried maxima, the second denominators; of one alone its reduction tells. kNone = not recorded.
+  RedOp called(Quantity quantity, const SoftmaxRow& row) const {
+    std::vector<RedOp> ran;
+    const auto [begin, end] = index_.ops_of(row.rank);
+    for (uint32_t op = begin; op < end; ++op) {
+      const OpRow& o = index_.view.ops[op];
+      Where where = o.where;
+      where.ring_step = row.where.ring_step;
+      if (o.coll == kNoRow || o.coll >= index_.view.colls.size() || !(where == row.where)) continue;
+      const CollRow& coll = index_.view.colls[o.coll];
+      const CommRow* comm = index_.comm(coll.comm);  // by its members: its label may be wrong
+      const bool group = comm && comm->ranks == index_.cp_members(row.rank);
+      if (coll.func == CollFunc::kAllReduce && group) ran.push_back(coll.redop);
+    }
+    if (ran.size() == 2 && quantity != kResult) return ran[quantity == kMaximum ? 0 : 1];
+    return RedOp::kNone;
+  }
+
+  // Rows on whose rank the call itself had another reduction than the quantity needs.
+  struct Miscalled {
+    std::vector<size_t> rows;
+    RedOp op = RedOp::kNone;
+    bool one = true;  // reduction for all of them
+  };
+  Miscalled miscalled(Quantity quantity) const {
+    const RedOp needed = quantity == kMaximum ? RedOp::kMax : RedOp::kSum;
+    Miscalled found;
+    std::map<std::pair<int, uint64_t>, RedOp> known;  // by rank and place
+    for (const Wrong& wrong : wrong_[quantity])
+      for (size_t i : wrong.rows) {
+        const auto [at, fresh] = known.try_emplace({rows_[i].rank, rows_[i].where.pack()}, RedOp::kNone);
+        if (fresh) at->second = called(quantity, rows_[i]);
+        if (at->second == RedOp::kNone || at->second == needed) continue;
+        found.one = found.one && (found.rows.empty() || found.op == at->second);
+        found.op = at->second;
+        found.rows.push_back(i);
+      }
+    return found;
+  }
+  static Reduction reduction(RedOp op) {
+    switch (op) {
+      case RedOp::kSum: return kAdded;
+      case RedOp::kMin: return kLeast;
+      case RedOp::kAvg: return kMean;
+      case RedOp::kMax: return kMost;
+      default: return kOther;
+    }
+  }
+
   // What every wrong sample fits; kReductions = nothing.
   Reduction explanation(const std::vector<Wrong>& all) const {
     std::set<Reduction> fits = all[0].fits;
@@ -151,11 +212,17 @@ class ThreeStep {
 
   Finding finding(Quantity quantity) const {
     const std::vector<Wrong>& all = wrong_[quantity];
-    const Reduction how = quantity == kResult ? kReductions : explanation(all);
+    const Miscalled call = quantity == kResult ? Miscalled() : miscalled(quantity);
+    const Reduction how = quantity == kResult ? kReductions
+                          : call.rows.empty() ? explanation(all)
+                          : call.one          ? reduction(call.op)
+                                              : kOther;
     const Wrong* first = &all[0];
     Finding f = make_finding(id(quantity, how));
+    for (size_t i : call.rows) f.ranks.push_back(rows_[i].rank);
     for (const Wrong& wrong : all) {
-      for (size_t i : wrong.rows) f.ranks.push_back(rows_[i].rank);
+      if (call.rows.empty())
+        for (size_t i : wrong.rows) f.ranks.push_back(rows_[i].rank);
       if (earlier(place(wrong), place(*first))) first = &wrong;
     }
     sort_unique(f.ranks);
@@ -165,6 +232,8 @@ class ThreeStep {
     const SoftmaxRow& shown = rows_[first->sample->parts[0]];
     f.first_ns = index_.step_ns(shown.rank, f.where.step);
     f.op = "all_reduce";
+    f.would_raise_confidence =
+        "the reduction that ran, recorded with its call on every member, and rows of more layers";
     f.confidence = confidence({.coverage = double(complete_) / double(samples_),
                                .agree = double(f.ranks.size()),
                                .observations = double(all.size())});
@@ -203,6 +272,9 @@ class ThreeStep {
       case kOwn:
         return quantity == kMaximum ? " normalised attention against the maximum of the own keys"
                                     : " divided attention by the denominator of the own keys only";
+      case kOther:
+        return " reduced the " + of + " with another reduction than " +
+               (quantity == kMaximum ? kNames[kMost] : kNames[kAdded]);
       case kReductions: return " used " + of + " that no reduction of the members' values gives";
       default:
         return " reduced the " + of + " with " + kNames[how] + " instead of " +

@@ -211,6 +211,8 @@ class SpoolImport {
       case RecordKind::kSoftmaxStat: read_softmax_stat(g.as<SoftmaxStatRecord>(), at); break;
       case RecordKind::kTensorStat: read_tensor_stat(ring, g.as<TensorStatRecord>(), at); break;
       case RecordKind::kPositionRun: read_positions(g.as<PositionRunRecord>(), at); break;
+      case RecordKind::kAttentionRow: read_attention(g.as<AttentionRowRecord>(), at); break;
+      case RecordKind::kLabelRun: read_labels(g.as<LabelRunRecord>(), at); break;
       case RecordKind::kMemorySample: read_memory(ring, g, at); break;
       case RecordKind::kTrainStep: read_train_step(g.as<TrainStepRecord>(), at); break;
       default: read_fact(ring, g, at); break;
@@ -352,6 +354,46 @@ class SpoolImport {
     row.document = r.document;
     row.sample = r.sample;
     row.rope_base = r.rope_base;
+  }
+
+  void read_attention(const AttentionRowRecord& r, const Place& at) {
+    AttentionRow& row = add(tables_.attention_rows, at, r.where);
+    row.position = r.position;
+    row.head = r.head;
+    row.kv_owner = r.kv_owner;
+    row.sample = r.sample;
+    row.maker = RowMaker(r.maker);
+    row.dtype = DType(r.dtype);
+    row.method = SoftmaxMethod(r.method);
+    row.parts = r.parts;
+    row.m = r.m;
+    row.lse = r.lse;
+    row.out = r.out;
+    row.out_size = r.out_size;
+    row.score_noise = r.score_noise;
+    row.keys = r.keys;
+    row.block_owner = r.block_owner;
+    row.checksum = r.checksum;
+  }
+
+  void read_labels(const LabelRunRecord& r, const Place& at) {
+    LabelRunRow& row = add(tables_.label_runs, at, r.where);
+    row.role = LabelRole(r.role);
+    row.token_start = r.token_start;
+    row.count = r.count;
+    row.sample = r.sample;
+    row.document = r.document;
+    row.first_token = r.first_token;
+    row.last_token = r.last_token;
+    row.first_label = r.first_label;
+    row.last_label = r.last_label;
+    row.counted = r.counted;
+    row.pairs = r.pairs;
+    row.next = r.next;
+    row.same = r.same;
+    row.second = r.second;
+    row.tokens_sum = r.tokens_sum;
+    row.labels_sum = r.labels_sum;
   }
 
   void read_memory(const RingReader& ring, const Group& g, const Place& at) {

@@ -22,6 +22,8 @@ struct Tables {
   std::vector<SoftmaxRow> softmax_rows;
   std::vector<SoftmaxStatRow> softmax_stats;
   std::vector<TensorStatRow> tensor_stats;
+  std::vector<AttentionRow> attention_rows;
+  std::vector<LabelRunRow> label_runs;
   std::vector<PositionRunRow> positions;
   std::vector<MemorySampleRow> memory;
   std::vector<TrainStepRow> train_steps;
