@@ -26,7 +26,7 @@ LastDone last_done(const TraceIndex& index, int rank) {
 
 }  // namespace
 
-std::vector<int> silent_hosts(const TraceIndex& index, const Stuck&) {
+std::vector<int> silent_hosts(const TraceIndex& index) {
   std::vector<int> silent;
   const bool waits_recorded = std::any_of(index.view.syncs.begin(), index.view.syncs.end(),
                                           [](const SyncRow& sync) { return sync.kind == SyncKind::kHostSync; });
