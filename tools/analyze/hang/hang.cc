@@ -21,7 +21,8 @@ class Diagnosis {
 
   std::vector<Finding> run() {
     const std::vector<Death> deaths = find_deaths(index_);
-    compare_calls();
+    roots_ = comm_init_mismatches(index_);
+    if (roots_.empty()) compare_calls();
     for (const Death& death : deaths)
       if (!death.follows && !explained(death)) add_death(death.finding);
     const auto outcome = index_.view.meta.find(meta_key::kOutcome);

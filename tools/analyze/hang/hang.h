@@ -43,6 +43,7 @@ struct Death {
 std::vector<Death> find_deaths(const TraceIndex&);  // dead_rank.cc
 bool died(const RankExitRow& exit);                 // by itself or by a signal
 
+std::vector<Finding> comm_init_mismatches(const TraceIndex&);                 // comm_init.cc
 std::vector<Finding> cross_group_cycles(const TraceIndex&, const Stuck&);     // cross_group_cycle.cc
 std::vector<Finding> p2p_cycles(const TraceIndex&, const Stuck&);             // p2p_cycle.cc
 std::vector<Divergence> find_missing_tails(const TraceIndex&, const Stuck&);  // missing_tail.cc
