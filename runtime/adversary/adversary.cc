@@ -88,11 +88,16 @@ void RankAdversary::act_on_host(const Action& action) {
     case Op::kExit: return end(true);
     case Op::kKill: return end(false);
     case Op::kHang:
-      over_ = !sched.block_until(never_, [] { return false; }, {"a host that issues nothing more"});
-      return;
+      return stop_unless(sched.block_until(never_, [] { return false; }, {"a host that issues nothing more"}));
     case Op::kPause: over_ = !sched.sleep_until(sched.now() + int64_t(real(action.mutation->value) * 1e9)); return;
     default: return;
   }
+}
+
+// The run stopped while the host stood still: what its thread comes to from now on, it never did.
+void RankAdversary::stop_unless(bool goes_on) {
+  over_ = !goes_on;
+  if (over_) rs_thread_mute(1);
 }
 
 // The thread goes on through its program, which does nothing any more and leaves no trace of it.

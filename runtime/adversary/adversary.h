@@ -54,6 +54,7 @@ class RankAdversary : public Seam {
   bool over() const { return over_; }
   void act_on_host(const Action& action);
   void end(bool witnessed);
+  void stop_unless(bool goes_on);
 
   // calls
   void call(Call call, uint32_t group);

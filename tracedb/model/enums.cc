@@ -12,7 +12,8 @@ const char* pick(const char* const (&names)[N], E value) {
 }  // namespace
 
 const char* name(OpKind v) {
-  static const char* const names[] = {"kernel", "collective", "p2p", "event_record", "event_wait", "host_read"};
+  static const char* const names[] = {"kernel",     "collective", "p2p",      "event_record",
+                                      "event_wait", "host_read",  "comm_init"};
   return pick(names, v);
 }
 const char* name(CollFunc v) {

@@ -5,8 +5,17 @@
 
 namespace ringscope {
 
-// A host read stands on the stream that the host had waited for; it is the host that reads.
-enum class OpKind : uint8_t { kKernel = 0, kCollective = 1, kP2p = 2, kEventRecord = 3, kEventWait = 4, kHostRead = 5 };
+// A host read stands on the stream that the host had waited for; it is the host that reads. The creation of a communicator
+// blocks the host as well: its name is the communicator's, it has started when the rank asked for it and ends when all are there.
+enum class OpKind : uint8_t {
+  kKernel = 0,
+  kCollective = 1,
+  kP2p = 2,
+  kEventRecord = 3,
+  kEventWait = 4,
+  kHostRead = 5,
+  kCommInit = 6
+};
 
 // Operation names in reports: all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather, scatter,
 // all_to_all, barrier, send, recv.

@@ -132,7 +132,7 @@ struct BufferFreeRecord {  // lane = stream whose order the free follows; kEvery
 struct StreamRecord {  // lane = the stream id (unique in the job)
   uint64_t name;       // "compute", "cp", "dp"
 };
-struct CommRecord {  // one per member, when its communicator exists; order on a rank = creation order
+struct CommRecord {  // one per member, when it asks for the communicator; order on a rank = creation order
   uint32_t comm;
   uint32_t size;
   uint32_t name;        // "tp", "cp", ... plus the members for people: "cp[0,2]"

@@ -53,7 +53,7 @@ void add_words(std::string& sql, const char* kind, int count) {
 }
 std::string enum_words() {
   std::string sql;
-  add_words<OpKind>(sql, "op_kind", 6);
+  add_words<OpKind>(sql, "op_kind", 7);
   add_words<CollFunc>(sql, "coll_func", 11);
   add_words<RedOp>(sql, "red_op", 4);
   add_words<DType>(sql, "dtype", 6);

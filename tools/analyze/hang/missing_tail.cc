@@ -108,10 +108,13 @@ class Tails {
     });
     const std::optional<bool> belongs = belongs_by_label(index_, with, place);
     if (over && makers < lacking && !belongs.value_or(false)) {
+      if (!belongs) {
+        d.ranks.clear();
+        return;
+      }
       d.support.observations = 1;
       accuse_makers(d, absence);
       d.why = "the others had made all their calls, and ended";
-      if (!belongs) d.ranks.clear();
       return;
     }
     const bool told = history.next != 0 && from_earlier_step(index_, with.ops[history.at], with.op(d.seq), history);
