@@ -8,6 +8,7 @@
 #include "probes/nvtx/emit.h"
 #include "probes/recorder/emit.h"
 #include "runtime/train/job_setup.h"
+#include "runtime/train/step_values.h"
 #include "runtime/train/tensor_stats.h"
 #include "runtime/train/text_data.h"
 
@@ -36,6 +37,7 @@ class Trainer {
   RankEnd run(const TrainHooks& hooks, std::vector<StepReport>& reports) {
     if (!job_.start(setup_.start_weights())) return job_.stopped();
     ctx_.attention_watch = capture_ ? &*capture_ : nullptr;
+    tensor_stats_.start(job_.model().store());
     for (int step = 0; step < config_.train_iters; ++step) {
       ScopedWhere place(*ctx_.device, [&](Where& w) { w.step = step; });
       const nvtx::Range range("train.step", ctx_.device->where());
@@ -88,11 +90,12 @@ class Trainer {
       batch.loss_factor = job_.loss_factor();
       ModelSaved saved;
       if (!job_.model().forward(batch, job_.totals(), saved)) return kExited;
+      record_step_values(ctx_, job_.totals(), {StepQuantity::kLossSum, StepQuantity::kCounted});
       job_.model().backward(batch, saved);
       if (mb == 0) first_batch_ = {batch, all[mb]};
     }
     tensor_stats_.take_local(job_.model().store());
-    job_.sync_gradients();
+    job_.sync_gradients(&tensor_stats_);
     job_.sync_loss();
     job_.optimizer_step(step + 1, learning_rate(config_, step));
     tensor_stats_.take(job_.model().store());
@@ -104,7 +107,6 @@ class Trainer {
     RankJob::StepValues values;
     if (!job_.read_step(values)) return false;
     if (!ctx_.softmax_log->flush(*ctx_.compute)) return false;
-    if (!tensor_stats_.flush(job_.model().store())) return false;
     if (capture_ && !capture_->read_back(config_.micro_batch_size, call_)) return false;
     {
       ScopedWhere place(*ctx_.device, [](Where& w) { w.microbatch = 0; });

@@ -19,6 +19,8 @@ const char* name(TableId table) {
     case TableId::kSoftmaxRow: return "softmax_row";
     case TableId::kSoftmaxStat: return "softmax_stat";
     case TableId::kTensorStat: return "tensor_stat";
+    case TableId::kStepValue: return "step_value";
+    case TableId::kUpdateSample: return "update_sample";
     case TableId::kMemorySample: return "memory_sample";
     case TableId::kTrainStep: return "train_step";
     case TableId::kCount: break;

@@ -50,6 +50,7 @@ Status append(Store& store, const std::vector<Row>& rows) {
 template <class Row>
 Status read_rows(const Store& store, std::vector<Row>& rows, std::vector<RowRun>* runs) {
   const int version = store.version();
+  if (version < since<Row>()) return {};  // nobody recorded such rows then
   rows.reserve(rows.size() + expected_rows<Row>(store));
   Statement s(store.handle(), std::string("SELECT ") + kIdColumn<Row> + "," + column_list<Row>(version) + " FROM " +
                                   Table<Row>::kName + " ORDER BY " + kIdColumn<Row>);
@@ -105,6 +106,8 @@ RINGSCOPE_ROWS(PositionRunRow)
 RINGSCOPE_ROWS(SoftmaxRow)
 RINGSCOPE_ROWS(SoftmaxStatRow)
 RINGSCOPE_ROWS(TensorStatRow)
+RINGSCOPE_ROWS(StepValueRow)
+RINGSCOPE_ROWS(UpdateSampleRow)
 RINGSCOPE_ROWS(MemorySampleRow)
 RINGSCOPE_ROWS(TrainStepRow)
 #undef RINGSCOPE_ROWS

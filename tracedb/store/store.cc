@@ -62,6 +62,7 @@ std::string enum_words() {
   add_words<OpState>(sql, "op_state", 3);
   add_words<PositionRole>(sql, "position_role", 4);
   add_words<TensorRole>(sql, "tensor_role", int(TensorRole::kCount));
+  add_words<StepQuantity>(sql, "step_quantity", int(StepQuantity::kCount));
   for (int i = 1; i <= 4; ++i)
     sql += "INSERT INTO enum_name VALUES('access_mode'," + std::to_string(i) + ",'" + name(AccessMode(i)) + "');";
   sql +=
@@ -112,16 +113,21 @@ Result<int> read_version(const std::string& path, sqlite3* db) {
   return int(version);
 }
 
-// Brings a file of version 1 to this one. Threads were counted in `issue` then.
-Status upgrade(const std::string& path, sqlite3* db) {
-  return run_sql(path, db,
-                 std::string("BEGIN;") + kSchema_threads +
-                     "UPDATE op SET thread = issue >> 40; UPDATE sync SET thread = issue >> 40;"
-                     "INSERT INTO process SELECT process, row_number() OVER (ORDER BY min(start_ns)) - 1 FROM thread "
-                     "GROUP BY process;"
-                     "INSERT INTO comm_of SELECT p.process, c.comm, c.comm FROM process p, comm c WHERE p.number = 0;"
-                     "PRAGMA user_version=" +
-                     std::to_string(kSchemaVersion) + ";COMMIT;");
+// Version 1 counted threads in `issue`, and had one process.
+std::string upgrade_threads() {
+  return std::string(kSchema_threads) +
+         "UPDATE op SET thread = issue >> 40; UPDATE sync SET thread = issue >> 40;"
+         "INSERT INTO process SELECT process, row_number() OVER (ORDER BY min(start_ns)) - 1 FROM thread "
+         "GROUP BY process;"
+         "INSERT INTO comm_of SELECT p.process, c.comm, c.comm FROM process p, comm c WHERE p.number = 0;";
+}
+
+// Brings an older file to this version.
+Status upgrade(const std::string& path, sqlite3* db, int version) {
+  std::string sql = "BEGIN;";
+  if (version < 2) sql += upgrade_threads();
+  if (version < 3) sql += kSchema_observations;
+  return run_sql(path, db, sql + "PRAGMA user_version=" + std::to_string(kSchemaVersion) + ";COMMIT;");
 }
 
 }  // namespace
@@ -155,6 +161,7 @@ Result<Store> Store::create(const std::string& path) {
   setup += kSchema_tables;
   setup += kSchema_views;
   setup += kSchema_threads;
+  setup += kSchema_observations;
   setup += enum_words() + "COMMIT;";
   if (auto ok = run_sql(path, db, setup); !ok) return tl::unexpected(ok.error());
   if (register_rows_module(db, &store.impl_->rows) != SQLITE_OK) return tl::unexpected(sqlite_error(path, db));
@@ -186,7 +193,7 @@ Result<Store> Store::open_writable(const std::string& path) {
   auto version = read_version(path, db);
   if (!version) return tl::unexpected(version.error());
   if (*version < kSchemaVersion)
-    if (auto ok = upgrade(path, db); !ok) return tl::unexpected(ok.error());
+    if (auto ok = upgrade(path, db, *version); !ok) return tl::unexpected(ok.error());
   if (auto ok = run_sql(path, db, "PRAGMA cache_size=-65536;PRAGMA temp_store=MEMORY;"); !ok)
     return tl::unexpected(ok.error());
   if (register_rows_module(db, &store.impl_->rows) != SQLITE_OK) return tl::unexpected(sqlite_error(path, db));

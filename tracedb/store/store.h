@@ -25,7 +25,7 @@ struct sqlite3;
 
 namespace ringscope {
 
-inline constexpr int kSchemaVersion = 2;           // PRAGMA user_version; older ones are read
+inline constexpr int kSchemaVersion = 3;           // PRAGMA user_version; older ones are read
 inline constexpr int kApplicationId = 0x52536370;  // "RScp", PRAGMA application_id
 
 using Cell = std::variant<std::monostate, int64_t, double, std::string>;  // NULL, INTEGER, REAL, TEXT or BLOB

@@ -86,6 +86,8 @@ class ViewReader {
     table(TableId::kSoftmaxRow, view_.softmax_rows);
     table(TableId::kSoftmaxStat, view_.softmax_stats);
     table(TableId::kTensorStat, view_.tensor_stats);
+    table(TableId::kStepValue, view_.step_values);
+    table(TableId::kUpdateSample, view_.update_samples);
     table(TableId::kMemorySample, view_.memory_samples);
     table(TableId::kTrainStep, view_.train_steps);
   }

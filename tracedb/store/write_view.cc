@@ -24,6 +24,8 @@ class ViewWriter {
     table(view_.softmax_rows);
     table(view_.softmax_stats);
     table(view_.tensor_stats);
+    table(view_.step_values);
+    table(view_.update_samples);
     table(view_.memory_samples);
     table(view_.train_steps);
     return status_;

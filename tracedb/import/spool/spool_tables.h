@@ -22,6 +22,8 @@ struct Tables {
   std::vector<SoftmaxRow> softmax_rows;
   std::vector<SoftmaxStatRow> softmax_stats;
   std::vector<TensorStatRow> tensor_stats;
+  std::vector<StepValueRow> step_values;
+  std::vector<UpdateSampleRow> update_samples;
   std::vector<PositionRunRow> positions;
   std::vector<MemorySampleRow> memory;
   std::vector<TrainStepRow> train_steps;
