@@ -47,6 +47,7 @@ struct ThreadState {
   int failed = 0;      // generation in which a ring could not be had
   int rank = -1;
   volatile sig_atomic_t busy = 0;
+  bool muted = false;
   Ring* ring = nullptr;
   uint64_t next_op = 0;
   TickKind tick_kind = TickKind::kMonotonic;
@@ -429,6 +430,7 @@ void rs_thread_detach(void) {
     end_ring(g, t);
     t.rank = -1;
     t.name[0] = 0;
+    t.muted = false;
   }
   t.busy = 0;
 }
@@ -445,6 +447,20 @@ uint32_t rs_intern(const char* text) {
   return it->second;
 }
 
+void rs_thread_mute(int muted) { t_state.muted = muted != 0; }
+
+namespace {
+int g_paused = 0;  // the generation to go on with; changed by the thread that pauses
+}
+void rs_pause(void) {
+  g_paused = rs_enabled();
+  set_recording(0);
+}
+void rs_resume(void) {
+  if (g_paused) set_recording(g_paused);
+  g_paused = 0;
+}
+
 uint64_t rs_next_op(void) {
   if (!rs_enabled()) return 0;
   ThreadState& t = t_state;
@@ -455,6 +471,8 @@ uint64_t rs_next_op(void) {
 void rs_emit(uint16_t kind, uint16_t flags, uint16_t lane, const uint64_t* payload, int n_words) {
   if (!rs_enabled()) return;
   ThreadState& t = t_state;
+  if (t.muted) [[unlikely]]
+    return;
   if (t.busy) {  // a signal handler, or an allocator hook, inside a probe
     if (t.ring && t.generation == rs_enabled()) t.ring->header().reentered.fetch_add(1, std::memory_order_relaxed);
     else count_unringed();

@@ -33,6 +33,12 @@ const char* rs_last_error(void);
 // emits unbound gets a ring with rank -1. Re-binding an attached thread starts a new ring.
 void rs_thread_attach(int rank, const char* name);
 void rs_thread_detach(void);
+// What the calling thread emits from now on is not recorded, and is no loss (1), or is again (0). For a thread that goes on
+// after the program that it stands for has ended.
+void rs_thread_mute(int muted);
+// Nothing is recorded, by any thread, until rs_resume: for work that is no part of the recorded run. Not nested.
+void rs_pause(void);
+void rs_resume(void);
 
 // Interned name id, > 0. Takes a lock on first sight of a text; callers cache. "" and NULL give 0.
 uint32_t rs_intern(const char* text);

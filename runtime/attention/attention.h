@@ -16,7 +16,6 @@
 #include "runtime/attention/softmax_log.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/device/device.h"
-#include "runtime/fault/fault.h"
 #include "runtime/kernels/kernels.h"
 
 namespace ringscope {
@@ -32,7 +31,6 @@ struct AttentionEnv {
   Stream* compute = nullptr;
   Stream* transfer = nullptr;  // == compute: no overlap
   Communicator* cp = nullptr;  // null when CP = 1
-  const FaultPlan* fault = nullptr;
   SoftmaxLog* log = nullptr;
   AttentionKernels kernels;
   double scale = 1;  // of the scores, D^-1/2

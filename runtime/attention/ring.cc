@@ -36,7 +36,6 @@ class RingAttention : public Attention {
   int owner(int step) const { return (rank_ - step + size_) % size_; }
   int next() const { return (rank_ + 1) % size_; }
   int previous() const { return (rank_ + size_ - 1) % size_; }
-  bool fault(FaultId id) const { return env_.fault->hits(id, device_.rank(), device_.where()); }
 
   void reserve(std::array<Tensor, 2>& pair, const Tensor& like, const char* name);
   Event exchange_kv(int hop, const Tensor& held, const Event& kv_ready, const std::vector<Event>& compute_done);
@@ -65,7 +64,7 @@ Event RingAttention::exchange_kv(int hop, const Tensor& held, const Event& kv_re
                                  const std::vector<Event>& compute_done) {
   Stream& transfer = *env_.transfer;
   if (hop == 0) device_.wait(transfer, kv_ready);
-  if (hop >= 2 && !fault(FaultId::kRingBufferReuse)) device_.wait(transfer, compute_done[hop - 1]);
+  if (hop >= 2) device_.wait(transfer, compute_done[hop - 1]);
   {
     CommGroup group(*env_.cp);
     env_.cp->recv(transfer, ring_[hop % 2], previous(), "ring.kv_recv");
@@ -78,7 +77,7 @@ Event RingAttention::exchange_kv(int hop, const Tensor& held, const Event& kv_re
 
 void RingAttention::wait_for_block(const Event& recv_done, int hop) {
   ScopedWhere place(device_, [&](Where& w) { w.ring_step = int16_t(hop); });
-  if (!fault(FaultId::kRingUseBeforeArrival)) device_.wait(*env_.compute, recv_done);
+  device_.wait(*env_.compute, recv_done);
 }
 
 // Step 0 writes the result, later steps merge into it.
@@ -90,7 +89,7 @@ void RingAttention::attend(int step, const Tensor& q, const Tensor& held, const 
                        batch.dropout, o, lse, part_m_);
   log_part(step, batch, lse, part_m_);
   if (step == 0) return;
-  kernels::lse_merge(device_, *env_.compute, saved.o, saved.lse, part_o_, part_lse_, fault(FaultId::kLastPartWins));
+  kernels::lse_merge(device_, *env_.compute, saved.o, saved.lse, part_o_, part_lse_);
 }
 
 void RingAttention::log_part(int step, const AttentionBatch& batch, const Tensor& lse, const Tensor& m) {
@@ -124,24 +123,23 @@ Tensor RingAttention::forward(const Tensor& q, const Tensor& kv, const Attention
 
   Event kv_ready = device_.create_event("ring.kv_ready");
   device_.record(kv_ready, compute);
-  const int steps = fault(FaultId::kRingEarlyExit) ? size_ - 1 : size_;
   std::vector<Event> compute_done;
   Tensor held = kv;
-  for (int t = 0; t < steps; ++t) {
+  for (int t = 0; t < size_; ++t) {
     ScopedWhere place(device_, [&](Where& w) { w.ring_step = int16_t(t); });
     nvtx::Range range("ring.step", device_.where(), uint64_t(held.bytes()));
     Event recv_done;
-    if (t + 1 < steps) recv_done = exchange_kv(t, held, kv_ready, compute_done);
+    if (t + 1 < size_) recv_done = exchange_kv(t, held, kv_ready, compute_done);
     attend(t, q, held, batch, saved);
     compute_done.push_back(device_.create_event("ring.compute_done"));
     device_.record(compute_done.back(), compute);
-    if (t + 1 < steps) {
+    if (t + 1 < size_) {
       wait_for_block(recv_done, t);
       held = ring_[t % 2];
     }
   }
-  record_plan(steps);
-  env_.log->summarise(compute, saved.lse, steps, SoftmaxMethod::kLseMerge);
+  record_plan(size_);
+  env_.log->summarise(compute, saved.lse, size_, SoftmaxMethod::kLseMerge);
   if (env_.log->enabled()) {
     const auto result = env_.log->open(batch.sampled[rank_], SoftmaxLog::kResult, size_, SoftmaxMethod::kLseMerge);
     env_.log->take(compute, result, SoftmaxLog::kLseResult, saved.lse);

@@ -30,6 +30,7 @@ std::optional<std::string> typed(const json& value, Kind kind) {
     case Kind::kReal: return value.is_number() ? std::optional(value.dump()) : std::nullopt;
     case Kind::kBool: return value.is_boolean() ? std::optional(value.dump()) : std::nullopt;
     case Kind::kText: return value.is_string() ? std::optional(value.get<std::string>()) : std::nullopt;
+    case Kind::kTexts:
     case Kind::kList: break;
   }
   if (!value.is_array() || !std::all_of(value.begin(), value.end(), whole)) return std::nullopt;
@@ -59,6 +60,18 @@ Status apply_synonym(JobConfig& config, std::string_view key, const json& value)
   return write(config, config::index_of("cp_comm_type"), value.get<bool>() ? "p2p" : "all_gather");
 }
 
+// Texts of an array, each as a flag of its own.
+Status write_texts(JobConfig& config, int index, const json& value) {
+  const bool texts =
+      value.is_array() && std::all_of(value.begin(), value.end(), [](const json& v) { return v.is_string(); });
+  if (!texts)
+    return usage_error(fmt::format("{} needs a list of texts, not {}", config::keys()[size_t(index)].name,
+                                   value.dump().substr(0, 60)));
+  for (const json& item : value)
+    if (auto status = write(config, index, item.get<std::string>()); !status) return status;
+  return {};
+}
+
 Status apply_key(JobConfig& config, const std::string& name, const json& value) {
   if (name == kRingAttention || name == kRingOverlap) return apply_synonym(config, name, value);
   const int index = config::index_of(name);
@@ -68,6 +81,7 @@ Status apply_key(JobConfig& config, const std::string& name, const json& value) 
     return usage_error(fmt::format("unknown key '{}'{}", name, did_you_mean(name, known)));
   }
   const Kind kind = config::keys()[size_t(index)].kind;
+  if (kind == Kind::kTexts) return write_texts(config, index, value);
   const std::optional<std::string> text = typed(value, kind);
   if (!text) return usage_error(fmt::format("{} needs {}, not {}", name, wanted(kind), value.dump().substr(0, 60)));
   return write(config, index, *text);
@@ -143,7 +157,8 @@ bool any_size_named(const JobConfig& config) {
 std::span<const FlagRow> config_flags() {
   static const std::vector<FlagRow> rows = [] {
     std::vector<FlagRow> out;
-    for (const Key& key : config::keys()) out.push_back({key.flag, key.short_form, key.value, key.help, key.group});
+    for (const Key& key : config::keys())
+      out.push_back({key.flag, key.short_form, key.value, key.help, key.group, key.kind == Kind::kTexts});
     return out;
   }();
   return rows;
@@ -154,7 +169,7 @@ namespace {
 std::string as_text(const JobConfig& config, bool with_fault) {
   nlohmann::ordered_json out;
   for (const Key& key : config::keys())
-    if (with_fault || key.name != "fault") out[std::string(key.name)] = key.get(config);
+    if (with_fault || (key.name != "fault" && key.name != "mutate")) out[std::string(key.name)] = key.get(config);
   return out.dump(2, ' ', false, json::error_handler_t::replace);
 }
 

@@ -10,6 +10,7 @@
 
 #include "runtime/comm/communicator.h"
 #include "runtime/fault/fault.h"
+#include "runtime/fault/mutation.h"
 #include "runtime/layout/layout.h"
 #include "tracedb/base/result.h"
 #include "tracedb/model/enums.h"
@@ -70,6 +71,7 @@ struct JobConfig {
   bool turns = false;
   uint64_t turns_seed = 0;
   FaultPlan fault;
+  std::vector<Mutation> mutations;  // --mutate, in the order written
 
   // Bit i = key i of the table of keys (config_flags' order) was written by somebody: values that follow from
   // others (sizes, K/V heads, ffn, GPT-2's ties and biases) move only while nobody wrote them.
@@ -102,12 +104,13 @@ bool any_size_named(const JobConfig& config);
 struct FlagRow {
   std::string_view name, short_form, value, help;  // short_form: "tp" (written --tp); value: "N", "" = switch
   std::string_view group;                          // heading in help: "Layout", "Model", ...
+  bool repeatable = false;
 };
 std::span<const FlagRow> config_flags();
 
 // The whole config as JSON text (stable key order).
 std::string to_json(const JobConfig& config);
-// What of it a trace may hold: everything but the planted fault. A trace holds observations, never the answer.
+// What of it a trace may hold: everything but what was planted. A trace holds observations, never the answer.
 std::string to_trace_json(const JobConfig& config);
 
 // Every rule that must hold before a run: divisibility of heads, K/V heads, hidden size, ffn, batch; PP = 1;

@@ -196,6 +196,28 @@ Key fault_key() {
   return key;
 }
 
+Key mutate_key() {
+  Key key{"mutate",
+          "mutate",
+          "",
+          "OP@SITE",
+          "plant one change where an operation passes (train --sites lists where); may be given several times",
+          "Watching",
+          Kind::kTexts};
+  key.set = [](JobConfig& c, std::string_view typed) -> Status {
+    auto mutation = parse_mutation(typed);
+    if (!mutation) return tl::unexpected(mutation.error());
+    c.mutations.push_back(std::move(*mutation));
+    return {};
+  };
+  key.get = [](const JobConfig& c) {
+    ordered_json out = ordered_json::array();
+    for (const Mutation& mutation : c.mutations) out.push_back(to_text(mutation));
+    return out;
+  };
+  return key;
+}
+
 // clang-format off
 #define RS_FIELD(field) [](JobConfig& c) -> auto& { return c.field; }
 // clang-format on
@@ -288,6 +310,7 @@ void add_watching(std::vector<Key>& t) {
                    RS_FIELD(hang_timeout_s)));
   t.push_back(turns_key());
   t.push_back(fault_key());
+  t.push_back(mutate_key());
 }
 
 #undef RS_FIELD

@@ -12,7 +12,8 @@
 
 namespace ringscope::config {
 
-enum class Kind { kInteger, kReal, kBool, kText, kSeed, kList };  // kSeed: integer or null; kList: array of integers
+// kSeed: integer or null; kList: array of integers; kTexts: array of texts, each set by itself
+enum class Kind { kInteger, kReal, kBool, kText, kSeed, kList, kTexts };
 
 struct Key {
   std::string_view name;        // "seq_length"

@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/device/device_hook.h"
 #include "runtime/device/tensor.h"
 #include "runtime/sched/sched.h"
 #include "tracedb/model/where.h"
@@ -46,6 +47,8 @@ class Event {
  public:
   Event() = default;
   bool recorded() const { return stream_ != nullptr; }
+  const char* name() const { return name_; }
+  uint64_t key() const { return key_; }  // of the record that it holds, 0 = none
 
  private:
   friend class Device;
@@ -85,6 +88,7 @@ class Device {
 
   // A stream with a worker task ("rank3.cp"). name is a literal.
   Stream& create_stream(const char* name);
+  Stream* find_stream(std::string_view name);  // null = there is none
 
   // Contents are undefined: filled with 0xFF bytes, a NaN, so that a missing write shows.
   Tensor allocate(DType, std::initializer_list<int64_t> shape, MemCategory, const char* name);
@@ -143,6 +147,13 @@ class Device {
   // Stops this rank's workers before their next operation (an exited rank).
   void kill_workers();
 
+  // Null = none. Outlives the device's last call.
+  void set_hook(DeviceHook* hook) { hook_ = hook; }
+  // What launch, record and wait do in the end; for hooks.
+  void issue(Launch launch);
+  void issue_record(Event&, Stream&);
+  void issue_wait(Stream&, const Event&);
+
  private:
   friend class Buffer;
   void launch_closure(Stream&, const char* name, std::span<const Tensor> reads, std::span<const Tensor> writes,
@@ -153,9 +164,11 @@ class Device {
   void push(Stream&, StreamOp op);
   void emit_sync(SyncKind, uint16_t lane, uint64_t event, uint64_t key, const char* name);
   void retire(Stream&);
+  bool drain(Stream&);
 
   Sched& sched_;
   int rank_, world_;
+  DeviceHook* hook_ = nullptr;
   std::unique_ptr<DeviceMemory> memory_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::unordered_map<const void*, uint32_t> interned_;  // by address: names are literals

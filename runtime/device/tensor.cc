@@ -36,6 +36,15 @@ Tensor Tensor::operator[](int64_t i) const {
   return view;
 }
 
+Tensor Tensor::reread(DType dtype, int64_t count) const {
+  RS_CHECK(count >= 0 && count * size_of(dtype) <= bytes(), "a view outside the tensor");
+  Tensor view = *this;
+  view.dtype_ = dtype;
+  view.rank_ = 1;
+  view.shape_ = {count};
+  return view;
+}
+
 void* Tensor::raw() const {
   RS_CHECK(inside_launch, "host code looked at tensor values outside a launch or read-back point");
   return buffer_->base() + offset_;

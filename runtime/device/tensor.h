@@ -79,6 +79,7 @@ class Tensor {
   Tensor reshape(std::initializer_list<int64_t> shape) const;  // same count (checked)
   Tensor rows(int64_t begin, int64_t end) const;               // slice of dimension 0
   Tensor operator[](int64_t i) const;                          // row i, one dimension less
+  Tensor reread(DType dtype, int64_t count) const;  // the first bytes as [count]; they must lie inside (checked)
 
   // Only inside launch (checked by a thread-local mark) or at a read-back point.
   template <class T>

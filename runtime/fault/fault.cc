@@ -21,27 +21,6 @@ std::vector<std::string_view> split(std::string_view text, char at) {
   return parts;
 }
 
-// How a fault compares the place with the plan.
-struct Rule {
-  bool rank = true;       // one rank only; false = every rank unless rank= was given
-  bool layer = true;      // one layer only; false = every layer unless layer= was given
-  bool from_step = true;  // from `step` onwards; false = at `step` only
-};
-
-Rule rule_of(FaultId id) {
-  switch (id) {
-    case FaultId::kRingEarlyExit:
-    case FaultId::kOpMismatch:
-    case FaultId::kSkipAllReduce:
-    case FaultId::kRankExit: return {true, true, false};
-    case FaultId::kCrossGroupOrder: return {false, false, false};  // the call site picks the diagonal
-    case FaultId::kCrossGroupOrderOne: return {true, false, false};
-    case FaultId::kRingBufferReuse:
-    case FaultId::kRingUseBeforeArrival: return {true, true, true};
-    default: return {false, false, true};
-  }
-}
-
 Result<int> number(std::string_view key, std::string_view value) {
   int out = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out);
@@ -52,13 +31,17 @@ Result<int> number(std::string_view key, std::string_view value) {
 
 }  // namespace
 
-bool FaultPlan::hits(FaultId asked, int at_rank, const Where& where) const {
-  if (asked != id || id == FaultId::kNone) return false;
-  const Rule rule = rule_of(id);
-  if ((rule.rank || rank_given) && at_rank != rank) return false;
-  if ((rule.layer || layer_given) && where.layer != layer) return false;
-  if (ring_step >= 0 && where.ring_step != ring_step) return false;
-  return rule.from_step ? where.step >= step : where.step == step;
+bool sits_in_one_place(FaultId id) {
+  switch (id) {
+    case FaultId::kRingEarlyExit:
+    case FaultId::kOpMismatch:
+    case FaultId::kSkipAllReduce:
+    case FaultId::kRankExit:
+    case FaultId::kCrossGroupOrderOne:
+    case FaultId::kRingBufferReuse:
+    case FaultId::kRingUseBeforeArrival: return true;
+    default: return false;
+  }
 }
 
 Result<FaultPlan> parse_fault(std::string_view text) {
@@ -98,11 +81,11 @@ std::string to_text(const FaultPlan& plan) {
   const auto rows = fault_rows();
   const auto row = std::find_if(rows.begin(), rows.end(), [&](const FaultRow& r) { return r.id == plan.id; });
   if (row == rows.end()) return "";
-  const Rule rule = rule_of(plan.id);
+  const bool one_place = sits_in_one_place(plan.id);
   std::vector<std::string> written;
   for (std::string_view key : split(row->keys, ',')) {
-    if (key == "rank" && (rule.rank || plan.rank_given)) written.push_back(fmt::format("rank={}", plan.rank));
-    if (key == "layer" && (rule.layer || plan.layer_given)) written.push_back(fmt::format("layer={}", plan.layer));
+    if (key == "rank" && (one_place || plan.rank_given)) written.push_back(fmt::format("rank={}", plan.rank));
+    if (key == "layer" && (one_place || plan.layer_given)) written.push_back(fmt::format("layer={}", plan.layer));
     if (key == "step") written.push_back(fmt::format("step={}", plan.step));
     if (key == "ring_step" && plan.ring_step >= 0) written.push_back(fmt::format("ring_step={}", plan.ring_step));
   }

@@ -1,5 +1,5 @@
-// The named faults: each a real bug that a real team shipped, off unless asked for. The place where the real
-// bug was calls faults.hits(id, where, rank); nothing else in the runtime knows about faults.
+// The named faults: each a real bug that a real team shipped, off unless asked for. Every one is a row of mutations
+// (runtime/config/fault_mutations.h); nothing of the program that runs knows of them.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "tracedb/base/result.h"
-#include "tracedb/model/where.h"
 
 namespace ringscope {
 
@@ -53,12 +52,11 @@ struct FaultPlan {
   FaultId id = FaultId::kNone;
   int rank = 1, layer = 0, step = 1, ring_step = -1;
   bool rank_given = false, layer_given = false;  // written in the text, not defaults
-
-  // Does this rank, at this place, do the wrong thing? Place parts that the fault does not name match any.
-  // One-time bugs (early exit, wrong or skipped operation, exit, exchanged order) hit at exactly `step`; bugs that
-  // stay in the program (races, softmax, merge, positions, mean) hit from `step` onwards.
-  bool hits(FaultId asked, int at_rank, const Where& where) const;
 };
+// A bug of one rank and one layer; the others sit in the code of every rank and layer unless the keys narrow them.
+// One-time bugs (early exit, wrong or skipped operation, exit, exchanged order) happen at exactly `step`, bugs that stay
+// in the program (races, softmax, merge, positions, mean) from `step` onwards.
+bool sits_in_one_place(FaultId id);
 Result<FaultPlan> parse_fault(std::string_view text);
 // As parse_fault reads it, with the keys that narrow it written out. "" for no fault.
 std::string to_text(const FaultPlan& plan);

@@ -105,9 +105,8 @@ void flash_backward(Device&, Stream&, const Tensor& q, const Tensor& kv, const T
                     const Tensor& d, const TokenInfo& qi, const TokenInfo& ki, double scale, const AttentionDropout&,
                     const Tensor& dq, const Tensor& dkv);
 // (o, lse) := merge of (o, lse) and (part_o, part_lse); identity (0, -inf); weights exp(l_i - l) in fp64. Beside
-// a part with an lse above -inf, one of -inf does not count. `overwrite` is what a broken merge does (the last part wins).
-void lse_merge(Device&, Stream&, const Tensor& o, const Tensor& lse, const Tensor& part_o, const Tensor& part_lse,
-               bool overwrite);
+// a part with an lse above -inf, one of -inf does not count.
+void lse_merge(Device&, Stream&, const Tensor& o, const Tensor& lse, const Tensor& part_o, const Tensor& part_lse);
 // Three-step softmax pieces over one shard: given m_used [Tq,HQ] fp64 (-inf = row sees nothing anywhere):
 // u[Tq,HQ,D] = sum_j exp(s_j - m) v_j, z fp64 [Tq,HQ] = sum_j exp(s_j - m).
 void score_max(Device&, Stream&, const Tensor& q, const Tensor& kv, const TokenInfo& qi, const TokenInfo& ki,
@@ -127,10 +126,10 @@ void sum_exp_target(Device&, Stream&, const Tensor& logits, int64_t valid_column
 // totals fp64 [2] += {sum of (log sum_exp + m - target), number} over counted tokens.
 void loss_sum(Device&, Stream&, const Tensor& m, const Tensor& sum_exp, const Tensor& target, const Tensor& labels,
               const Tensor& totals);
-// dlogits[T,V] = (softmax - onehot) * factor / divisor for counted tokens, else 0. divisor: fp64 [1] on the device.
+// dlogits[T,V] = (softmax - onehot) / divisor for counted tokens, else 0. divisor: fp64 [1] on the device.
 void cross_entropy_backward(Device&, Stream&, const Tensor& logits, int64_t valid_columns, const Tensor& m,
-                            const Tensor& sum_exp, const Tensor& labels, int64_t first_column, double factor,
-                            const Tensor& divisor, const Tensor& dlogits);
+                            const Tensor& sum_exp, const Tensor& labels, int64_t first_column, const Tensor& divisor,
+                            const Tensor& dlogits);
 
 // ---- optimizer ----------------------------------------------------------------------------------------------
 void sum_of_squares(Device&, Stream&, const Tensor& x, const Tensor& total);  // total fp64 [1] +=

@@ -20,9 +20,6 @@ struct MergeWeights {
   bool use_a, use_b;
 };
 
-// What a broken merge does: the part alone.
-RS_HOST_DEVICE inline MergeWeights last_part_wins(double lse_b) { return {0.0, 1.0, lse_b, false, true}; }
-
 RS_HOST_DEVICE inline MergeWeights merge_weights(double lse_a, double lse_b) {
   const bool no_a = std::isinf(lse_a) && lse_a < 0, no_b = std::isinf(lse_b) && lse_b < 0;
   if (no_a && no_b) return {1.0, 1.0, lse_a, true, true};

@@ -76,7 +76,8 @@ RunEnd launch_ranks(Sched& sched, const Mesh& mesh, const std::function<RankEnd(
         ended[rank] = 1;
         write = !stall_declared;  // otherwise its end was written when the stall was declared
       });
-      if (write) record_exit(rank, end.status, end.reason, end.where);
+      rs_thread_mute(0);
+      if (write && end.witnessed) record_exit(rank, end.status, end.reason, end.where);
       rs_thread_detach();
     });
   const RunEnd end = sched.run();

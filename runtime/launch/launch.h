@@ -16,7 +16,8 @@ namespace ringscope {
 struct RankEnd {
   int status = 0;  // 0 = ran to its end; > 0 = exit code; -1 = stopped with the run
   std::string reason;
-  Where where;  // the last place
+  Where where;            // the last place
+  bool witnessed = true;  // false: nobody was there to write it (a killed process)
 };
 
 struct LaunchHooks {

@@ -18,8 +18,7 @@ struct ModelBatch {
   Tensor row;          // int32 [T]: global row in the sequence
   Tensor sample;       // int32 [T]: global sample index, keys dropout
   AttentionBatch attention;
-  Tensor divisor;          // fp64 [1]: what the loss is divided by
-  double loss_factor = 1;  // times 1/divisor
+  Tensor divisor;  // fp64 [1]: what the loss is divided by
 };
 
 }  // namespace ringscope

@@ -5,6 +5,7 @@
 
 #include "runtime/attention/attention.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/seam.h"
 #include "runtime/config/job_config.h"
 #include "runtime/device/device.h"
 #include "runtime/layout/layout.h"
@@ -22,11 +23,10 @@ struct RankContext {
   std::unique_ptr<Communicator> tp, cp, dp;  // null where the axis has size 1
   std::unique_ptr<SoftmaxLog> softmax_log;
   AttentionWatch* attention_watch = nullptr;  // null = nobody looks
-  Where exited_at;                            // where the planted exit ended this rank's program
+  Seam* seam = nullptr;                       // null = nothing stands between this program and what it uses
 
   bool sequence_parallel() const { return config->sequence_parallel && tp != nullptr; }
   DType dtype() const { return config->dtype; }
-  bool fault(FaultId id) const { return config->fault.hits(id, device->rank(), device->where()); }
 
   Tensor allocate(std::initializer_list<int64_t> shape, const char* name,
                   MemCategory category = MemCategory::kActivation) const {

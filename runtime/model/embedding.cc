@@ -92,7 +92,7 @@ Tensor Head::backward(const ModelBatch& batch, const HeadSaved& saved) {
   Stream& compute = *ctx_.compute;
   Tensor d_logits = ctx_.allocate({batch.tokens, table_.rows()}, "head.dlogits");
   kernels::cross_entropy_backward(device, compute, saved.logits, table_.valid_rows(), saved.m, saved.sum_exp,
-                                  batch.labels, table_.first_row(), batch.loss_factor, batch.divisor, d_logits);
+                                  batch.labels, table_.first_row(), batch.divisor, d_logits);
   record_loss_gradient(ctx_, saved.logits, table_.valid_rows(), saved.m, saved.sum_exp, batch.labels,
                        table_.first_row(), d_logits);
   const Tensor all = tensor_parallel::enter(ctx_, saved.hidden, "head.in_ag_again");

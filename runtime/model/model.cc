@@ -15,7 +15,6 @@ std::unique_ptr<Attention> make_attention(RankContext& ctx) {
   env.compute = ctx.compute;
   env.transfer = config.overlap && ctx.cp ? ctx.cp_stream : ctx.compute;
   env.cp = ctx.cp.get();
-  env.fault = &config.fault;
   env.log = ctx.softmax_log.get();
   env.scale = 1 / std::sqrt(double(head_dim(config.model)));
   if (config.attention_backend == AttentionBackend::kOracle) env.kernels = oracle_kernels();
@@ -42,20 +41,15 @@ Model::Model(RankContext& ctx) : ctx_(ctx), store_(ctx), attention_(make_attenti
   head_ = std::make_unique<Head>(ctx, store_, head_table_ ? *head_table_ : *embedding_table_);
 }
 
-bool Model::forward(const ModelBatch& batch, const Tensor& totals, ModelSaved& saved) {
+void Model::forward(const ModelBatch& batch, const Tensor& totals, ModelSaved& saved) {
   ScopedWhere place(*ctx_.device, [](Where& w) { w.pass = Pass::kForward; });
   saved.blocks.resize(blocks_.size());
   Tensor x = embedding_->forward(batch);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     ScopedWhere layer(*ctx_.device, [&](Where& w) { w.layer = int16_t(i); });
-    if (ctx_.fault(FaultId::kRankExit)) {
-      ctx_.exited_at = ctx_.device->where();
-      return false;
-    }
     x = blocks_[i]->forward(x, batch, saved.blocks[i]);
   }
   head_->forward(final_norm_->forward(x, saved.final_norm), batch, totals, saved.head);
-  return true;
 }
 
 void Model::backward(const ModelBatch& batch, ModelSaved& saved) {

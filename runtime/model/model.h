@@ -22,9 +22,8 @@ class Model {
   explicit Model(RankContext& ctx);
   ParameterStore& store() { return store_; }
 
-  // Adds {loss sum, counted tokens} into totals; keeps what backward needs in saved (logits too). False: this
-  // rank's program exits here (the planted exit).
-  [[nodiscard]] bool forward(const ModelBatch&, const Tensor& totals, ModelSaved& saved);
+  // Adds {loss sum, counted tokens} into totals; keeps what backward needs in saved (logits too).
+  void forward(const ModelBatch&, const Tensor& totals, ModelSaved& saved);
   // Adds gradients.
   void backward(const ModelBatch&, ModelSaved& saved);
 

@@ -114,11 +114,10 @@ RankEnd run_rank(RankJob& job, const JobSetup& setup, const EvalInput& in, const
   job.set_divisor(job.loader().counted(sequences));
   ModelBatch batch = job.loader().load(sequences);
   batch.divisor = job.divisor();
-  batch.loss_factor = job.loss_factor();
   if (!ctx.device->synchronize(*ctx.compute)) return job.stopped();
   const RankTraffic before = job.traffic();
   ModelSaved saved;
-  if (!job.model().forward(batch, job.totals(), saved)) return job.exit_by_itself();
+  job.model().forward(batch, job.totals(), saved);
   out.logits = ctx.device->read_back(*ctx.compute, saved.head.logits, "logits");
   if (out.logits.empty()) return job.stopped();
   const RankTraffic after = job.traffic();

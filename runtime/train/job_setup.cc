@@ -104,6 +104,14 @@ Result<std::unique_ptr<JobSetup>> set_up(JobConfig config, Purpose purpose) {
   return job;
 }
 
+void set_adversaries(JobSetup& job) {
+  for (size_t rank = 0; rank < job.ranks.size(); ++rank) {
+    const RankPlan* plan = job.plan ? &job.plan->ranks[rank] : nullptr;
+    job.adversaries.push_back(std::make_unique<RankAdversary>(*job.ranks[rank]->context().device, plan));
+    job.ranks[rank]->set_seam(job.adversaries.back().get());
+  }
+}
+
 RunEnd run_ranks(JobSetup& job, const std::function<RankEnd(RankJob&, int rank)>& body, const TrainHooks& hooks) {
   LaunchHooks launch;
   launch.on_stall = hooks.on_stall;

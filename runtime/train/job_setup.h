@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "runtime/adversary/adversary.h"
 #include "runtime/train/checkpoint.h"
 #include "runtime/train/nonfinite.h"
 #include "runtime/train/rank_job.h"
@@ -18,6 +19,8 @@ struct JobSetup {
   std::unique_ptr<Sched> sched;
   std::shared_ptr<CommWorld> world;
   std::vector<std::unique_ptr<RankJob>> ranks;
+  std::unique_ptr<MutationPlan> plan;                       // null = nothing is planted
+  std::vector<std::unique_ptr<RankAdversary>> adversaries;  // by rank; empty = none stands in between
 
   const HostTensors* start_weights() const { return weights.empty() ? nullptr : &weights; }
 };
@@ -28,6 +31,8 @@ enum class Purpose { kTraining, kEvaluation };
 // Reads the checkpoint if one is named, validates, builds everything. A key of the model that somebody wrote and that
 // says another thing than the checkpoint: kUsage.
 Result<std::unique_ptr<JobSetup>> set_up(JobConfig config, Purpose purpose);
+// Puts an adversary between every rank's program and what it uses: one that does what job.plan says, or that lists.
+void set_adversaries(JobSetup& job);
 // Runs the ranks; hooks as in train().
 RunEnd run_ranks(JobSetup&, const std::function<RankEnd(RankJob&, int rank)>& body, const TrainHooks& hooks);
 

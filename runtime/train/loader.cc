@@ -28,6 +28,16 @@ std::vector<SampledRow> sampled_rows(const SequenceSplit& split, int cp_rank, co
   return {found.front(), found[found.size() / 2], found.back()};
 }
 
+// A value of a row; what pads a sequence has no entry.
+int32_t at(const std::vector<int32_t>& values, int32_t row, int32_t otherwise) {
+  return row < int32_t(values.size()) ? values[size_t(row)] : otherwise;
+}
+
+// What RoPE and the learned embedding are given; padding gets 0.
+int32_t position_of(const Sequence& s, int32_t row) {
+  return at(s.info.document, row, -1) < 0 ? 0 : s.info.position[size_t(row)];
+}
+
 }  // namespace
 
 int64_t Loader::counted(const std::vector<Sequence>& sequences) const {
@@ -37,22 +47,25 @@ int64_t Loader::counted(const std::vector<Sequence>& sequences) const {
   return count;
 }
 
-// What RoPE and the learned embedding are given. The two position faults are planted here, where real teams
-// computed positions from the shard instead of taking them from the loader.
-std::vector<int32_t> Loader::applied_positions(const std::vector<Sequence>& sequences) const {
-  const std::vector<int32_t> rows = split_.rows(ctx_.coord.cp);
-  const bool restart = ctx_.fault(FaultId::kPositionRestart);
-  const bool zigzag = ctx_.fault(FaultId::kZigzagOnContiguous);
-  std::vector<int32_t> other;
-  if (zigzag) other = SequenceSplit::make(split_.padded(), split_.cp(), CpLayout::kZigzag)->rows(ctx_.coord.cp);
+// One value per local token of CP rank `cp`, of a row in the whole sequence.
+template <class ValueOf>
+std::vector<int32_t> Loader::column(const char* name, int cp, const std::vector<Sequence>& sequences,
+                                    ValueOf value_of) const {
+  Upload upload{name, cp, split_.rows(cp)};
+  if (ctx_.seam) ctx_.seam->upload(upload, split_);
+  std::vector<int32_t> values;
+  for (const Sequence& s : sequences)
+    for (int32_t row : upload.rows) {
+      const int32_t value = value_of(s, row);
+      values.push_back(value < 0 ? value : std::max(value + upload.shift, 0));
+    }
+  return values;
+}
+
+std::vector<int32_t> Loader::data_positions(const std::vector<Sequence>& sequences) const {
   std::vector<int32_t> positions;
   for (const Sequence& s : sequences)
-    for (size_t i = 0; i < rows.size(); ++i) {
-      int32_t position = s.info.document[rows[i]] < 0 ? 0 : s.info.position[rows[i]];
-      if (restart) position = int32_t(i);
-      if (zigzag) position = other[i] < split_.length() ? s.info.position[other[i]] : 0;  // padded further
-      positions.push_back(position);
-    }
+    for (int32_t row : split_.rows(ctx_.coord.cp)) positions.push_back(position_of(s, row));
   return positions;
 }
 
@@ -69,31 +82,25 @@ ModelBatch Loader::load(const std::vector<Sequence>& sequences) {
     kernels::upload_i32(device, compute, name, t, std::move(values));
     return t;
   };
-  // One value per local token of CP rank `cp`.
-  const auto column = [&](int cp, auto value) {
-    std::vector<int32_t> values;
-    for (const Sequence& s : sequences)
-      for (int32_t row : split_.rows(cp)) values.push_back(value(s, row));
-    return values;
+  const auto upload_column = [&](const char* name, int cp, auto value_of) {
+    return upload(name, column(name, cp, sequences, value_of));
   };
-  const auto at = [](const std::vector<int32_t>& v, int32_t row, int32_t otherwise) {
-    return row < int32_t(v.size()) ? v[row] : otherwise;
-  };
+  const auto row_of = [](const Sequence&, int32_t row) { return row; };
   const int own = ctx_.coord.cp;
   out.input_ids =
-      upload("batch.tokens", column(own, [&](const Sequence& s, int32_t row) { return at(s.tokens, row, kNoToken); }));
+      upload_column("batch.tokens", own, [](const Sequence& s, int32_t row) { return at(s.tokens, row, kNoToken); });
   out.labels =
-      upload("batch.labels", column(own, [&](const Sequence& s, int32_t row) { return at(s.labels, row, kNoLabel); }));
-  out.row = upload("batch.row", column(own, [](const Sequence&, int32_t row) { return row; }));
-  out.sample = upload("batch.sample", column(own, [](const Sequence& s, int32_t) { return s.sample; }));
-  out.position = upload("batch.position", applied_positions(sequences));
+      upload_column("batch.labels", own, [](const Sequence& s, int32_t row) { return at(s.labels, row, kNoLabel); });
+  out.row = upload_column("batch.row", own, row_of);
+  out.sample = upload_column("batch.sample", own, [](const Sequence& s, int32_t) { return s.sample; });
+  out.position = upload_column("batch.position", own, position_of);
 
   for (int cp = 0; cp < split_.cp(); ++cp) {
     kernels::TokenInfo info;
     info.batch = batch;
-    info.row = cp == own ? out.row : upload("batch.row", column(cp, [](const Sequence&, int32_t row) { return row; }));
-    info.document =
-        upload("batch.document", column(cp, [](const Sequence& s, int32_t row) { return s.info.document[row]; }));
+    info.row = cp == own ? out.row : upload_column("batch.row", cp, row_of);
+    info.document = upload_column("batch.document", cp,
+                                  [](const Sequence& s, int32_t row) { return at(s.info.document, row, -1); });
     out.attention.shards.push_back(info);
     out.attention.sampled.push_back(rs_enabled() && split_.cp() > 1 ? sampled_rows(split_, cp, sequences)
                                                                     : std::vector<SampledRow>());
@@ -107,10 +114,7 @@ ModelBatch Loader::load(const std::vector<Sequence>& sequences) {
   for (const Sequence& s : sequences) samples.push_back(s.sample);
   dropout.sample = upload("batch.sample_ids", std::move(samples));
 
-  record(
-      PositionRole::kData, sequences,
-      column(own, [](const Sequence& s, int32_t row) { return s.info.document[row] < 0 ? 0 : s.info.position[row]; }),
-      0);
+  record(PositionRole::kData, sequences, data_positions(sequences), 0);
   return out;
 }
 

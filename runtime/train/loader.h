@@ -30,8 +30,9 @@ class Loader {
   [[nodiscard]] bool record_applied(const ModelBatch&, const std::vector<Sequence>& sequences);
 
  private:
-  struct Columns;
-  std::vector<int32_t> applied_positions(const std::vector<Sequence>& sequences) const;
+  template <class ValueOf>
+  std::vector<int32_t> column(const char* name, int cp, const std::vector<Sequence>& sequences, ValueOf value_of) const;
+  std::vector<int32_t> data_positions(const std::vector<Sequence>& sequences) const;
   void record(PositionRole role, const std::vector<Sequence>& sequences, const std::vector<int32_t>& positions,
               float rope_base) const;
   RankContext& ctx_;

@@ -32,11 +32,17 @@ bool RankJob::start(const HostTensors* weights) {
   ctx_.cp_stream = &device.create_stream("cp");
   ctx_.dp_stream = &device.create_stream("dp");
   // One agreed order for all ranks: TP, then CP, then DP (a different order on one rank hangs, as it should).
-  for (Axis axis : {Axis::kTp, Axis::kCp, Axis::kDp}) {
-    if (ctx_.mesh.size(axis) == 1) continue;
+  std::vector<Axis> axes;
+  for (Axis axis : {Axis::kTp, Axis::kCp, Axis::kDp})
+    if (ctx_.mesh.size(axis) > 1) axes.push_back(axis);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (ctx_.seam) ctx_.seam->creating(axes, i);
+    if (ctx_.seam && ctx_.seam->ended()) return false;
+    const Axis axis = axes[i];
     const std::vector<int> ranks = ctx_.mesh.group(axis, device.rank());
     auto comm = comm_init(world_, device, ranks, axis, group_name(axis, ranks).c_str());
     if (!comm) return false;
+    if (ctx_.seam) comm = ctx_.seam->wrap(std::move(comm));
     (axis == Axis::kTp ? ctx_.tp : axis == Axis::kCp ? ctx_.cp : ctx_.dp) = std::move(comm);
   }
   const int heads = config_.model.num_attention_heads / ctx_.mesh.size(Axis::kTp);
@@ -59,8 +65,9 @@ bool RankJob::start(const HostTensors* weights) {
   return true;
 }
 
-double RankJob::loss_factor() const {
-  return ctx_.fault(FaultId::kPerRankMean) ? 1.0 / (ctx_.mesh.size(Axis::kCp) * ctx_.mesh.size(Axis::kDp)) : 1.0;
+void RankJob::set_seam(Seam* seam) {
+  ctx_.seam = seam;
+  device_->set_hook(seam);
 }
 
 void RankJob::clear() {
@@ -82,34 +89,24 @@ void RankJob::reduce_over(Communicator* comm, Stream& stream, const Tensor& tens
 void RankJob::set_divisor(int64_t own_count) {
   kernels::upload(*ctx_.device, *ctx_.compute, "loss.count", divisor_, {double(own_count)});
   record_step_values(ctx_, divisor_, {StepQuantity::kDivisor});
-  if (ctx_.fault(FaultId::kPerRankMean)) return;  // the bug: every rank divides by its own count
   reduce_over(ctx_.cp.get(), *ctx_.cp_stream, divisor_, StepQuantity::kDivisor, "loss.count_cp");
   reduce_over(ctx_.dp.get(), *ctx_.dp_stream, divisor_, StepQuantity::kDivisor, "loss.count_dp");
 }
 
 void RankJob::sync_loss() {
   Device& device = *ctx_.device;
-  const double factor = loss_factor();
   device.launch(*ctx_.compute, "loss.share", {totals_, divisor_}, {loss_},
-                [totals = totals_, divisor = divisor_, loss = loss_, factor] {
+                [totals = totals_, divisor = divisor_, loss = loss_] {
                   const double by = divisor.data<double>()[0];
-                  loss.data<double>()[0] = by > 0 ? totals.data<double>()[0] / by * factor : 0;
+                  loss.data<double>()[0] = by > 0 ? totals.data<double>()[0] / by : 0;
                 });
   record_step_values(ctx_, loss_, {StepQuantity::kLoss});
   reduce_over(ctx_.cp.get(), *ctx_.cp_stream, loss_, StepQuantity::kLoss, "loss.sum_cp");
   reduce_over(ctx_.dp.get(), *ctx_.dp_stream, loss_, StepQuantity::kLoss, "loss.sum_dp");
 }
 
-void RankJob::reduce_bucket(Communicator& comm, Stream& stream, const GradBucket& bucket, const char* name,
-                            bool faulty) {
+void RankJob::reduce_bucket(Communicator& comm, Stream& stream, const GradBucket& bucket, const char* name) {
   ScopedWhere place(*ctx_.device, [&](Where& w) { w.layer = int16_t(bucket.layer); });
-  const bool target = faulty && bucket.layer >= 0;
-  if (target && ctx_.fault(FaultId::kSkipAllReduce)) return;
-  if (target && ctx_.fault(FaultId::kOpMismatch)) {
-    // From another rank: as root, this one would send what an all-reduce of two ranks waits for, and nobody would hang.
-    comm.broadcast(stream, bucket.grads, comm.rank() == 0 ? 1 : 0, name);
-    return;
-  }
   comm.all_reduce(stream, bucket.grads, bucket.grads, RedOp::kSum, name);
 }
 
@@ -117,13 +114,13 @@ void RankJob::reduce_bucket(Communicator& comm, Stream& stream, const GradBucket
 void RankJob::reduce_norms_over_tp() {
   if (!ctx_.sequence_parallel()) return;
   for (const GradBucket& bucket : model_->store().buckets())
-    if (bucket.replicated) reduce_bucket(*ctx_.tp, *ctx_.compute, bucket, "grad.norm_tp", false);
+    if (bucket.replicated) reduce_bucket(*ctx_.tp, *ctx_.compute, bucket, "grad.norm_tp");
 }
 
 void RankJob::reduce_over_cp(bool replicated) {
   if (!ctx_.cp) return;
   for (const GradBucket& bucket : model_->store().buckets())
-    if (bucket.replicated == replicated) reduce_bucket(*ctx_.cp, *ctx_.compute, bucket, "grad.weight_cp", true);
+    if (bucket.replicated == replicated) reduce_bucket(*ctx_.cp, *ctx_.compute, bucket, "grad.weight_cp");
 }
 
 void RankJob::reduce_over_dp() {
@@ -131,18 +128,14 @@ void RankJob::reduce_over_dp() {
   Device& device = *ctx_.device;
   device.order(*ctx_.compute, *ctx_.dp_stream, "grad.ready");
   for (const GradBucket& bucket : model_->store().buckets())
-    reduce_bucket(*ctx_.dp, *ctx_.dp_stream, bucket, "grad.weight_dp", !ctx_.cp);
+    reduce_bucket(*ctx_.dp, *ctx_.dp_stream, bucket, "grad.weight_dp");
   device.order(*ctx_.dp_stream, *ctx_.compute, "grad.reduced");
 }
 
 void RankJob::sync_gradients(TensorStats* stats) {
   ScopedWhere place(*ctx_.device, [](Where& w) { w.pass = Pass::kOptimizer; });
-  const bool diagonal = ctx_.coord.tp == ctx_.coord.cp;
-  const bool swapped = (diagonal && ctx_.fault(FaultId::kCrossGroupOrder)) || ctx_.fault(FaultId::kCrossGroupOrderOne);
-  // Exchanged are two reductions that need nothing of each other: the sums stay the same, the waits do not.
-  if (!swapped) reduce_norms_over_tp();
+  reduce_norms_over_tp();
   reduce_over_cp(/*replicated=*/false);
-  if (swapped) reduce_norms_over_tp();
   // Behind calls that touch nothing of it, so that no kernel stands between two calls.
   if (stats && ctx_.sequence_parallel()) stats->take_over_tp(model_->store());
   reduce_over_cp(/*replicated=*/true);
@@ -188,11 +181,10 @@ RankTraffic RankJob::traffic() const {
   return {bytes(ctx_.tp), bytes(ctx_.cp), bytes(ctx_.dp)};
 }
 
-RankEnd RankJob::stopped() const { return {-1, "stopped with the run", device_->where()}; }
-
-RankEnd RankJob::exit_by_itself() {
-  device_->kill_workers();
-  return {1, "the rank's program returned 1", ctx_.exited_at};
+RankEnd RankJob::stopped() const {
+  if (ctx_.seam && ctx_.seam->ended())
+    return {1, "the rank's program returned 1", ctx_.seam->ended()->where, ctx_.seam->ended()->witnessed};
+  return {-1, "stopped with the run", device_->where()};
 }
 
 }  // namespace ringscope

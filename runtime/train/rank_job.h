@@ -19,6 +19,9 @@ class RankJob {
   RankJob(Sched& sched, std::shared_ptr<CommWorld> world, const JobConfig& config, const Mesh& mesh, int rank,
           SequenceSplit split);
 
+  // What stands between this rank's program and all that it uses; before start().
+  void set_seam(Seam* seam);
+
   // Creates streams and communicators (blocks until the peers have joined), the model and its parameters.
   [[nodiscard]] bool start(const HostTensors* weights);
 
@@ -29,7 +32,6 @@ class RankJob {
   // The divisor of the loss: the number of counted labels over dp x cp, on the device.
   void set_divisor(int64_t own_count);
   const Tensor& divisor() const { return divisor_; }
-  double loss_factor() const;
   const Tensor& totals() const { return totals_; }  // own {loss sum, counted}, fp64 [2]
   void clear();                                     // gradients and totals, at the start of a step
 
@@ -47,12 +49,11 @@ class RankJob {
   [[nodiscard]] bool read_step(StepValues& out);
 
   RankTraffic traffic() const;
-  RankEnd stopped() const;   // what to return when a call said "stopped"
-  RankEnd exit_by_itself();  // the planted exit
+  RankEnd stopped() const;  // what to return when a call said "stopped"
 
  private:
   void reduce_over(Communicator* comm, Stream& stream, const Tensor& tensor, StepQuantity quantity, const char* name);
-  void reduce_bucket(Communicator& comm, Stream& stream, const GradBucket& bucket, const char* name, bool faulty);
+  void reduce_bucket(Communicator& comm, Stream& stream, const GradBucket& bucket, const char* name);
   void reduce_norms_over_tp();
   void reduce_over_cp(bool replicated);  // the buckets that TP splits, or those that it replicates
   void reduce_over_dp();

@@ -128,7 +128,10 @@ void add_sums(std::span<const T> values, TensorStat& out) {
 // Elements of a tensor whose update is recorded whole.
 constexpr uint64_t kSamples = 2;
 uint64_t sampled_element(size_t parameter, uint64_t sample, uint64_t count) {
-  return spread(parameter * kSamples + sample) % count;
+  // One of each half, so that what spares half of a tensor shows too.
+  const uint64_t half = count / kSamples, first = sample * half;
+  return first +
+         spread(parameter * kSamples + sample) % (sample + 1 < kSamples ? std::max<uint64_t>(1, half) : count - first);
 }
 
 double element_of(const Tensor& flat, uint64_t at) {

@@ -7,6 +7,7 @@
 
 #include "probes/nvtx/emit.h"
 #include "probes/recorder/emit.h"
+#include "runtime/config/fault_mutations.h"
 #include "runtime/train/job_setup.h"
 #include "runtime/train/step_values.h"
 #include "runtime/train/tensor_stats.h"
@@ -34,17 +35,16 @@ class Trainer {
     if (options.dump_attention) capture_.emplace(ctx_, *options.dump_attention);
   }
 
-  RankEnd run(const TrainHooks& hooks, std::vector<StepReport>& reports) {
+  RankEnd run(int steps, const TrainHooks& hooks, std::vector<StepReport>& reports) {
     if (!job_.start(setup_.start_weights())) return job_.stopped();
     ctx_.attention_watch = capture_ ? &*capture_ : nullptr;
     tensor_stats_.start(job_.model().store());
-    for (int step = 0; step < config_.train_iters; ++step) {
+    for (int step = 0; step < steps; ++step) {
       ScopedWhere place(*ctx_.device, [&](Where& w) { w.step = step; });
       const nvtx::Range range("train.step", ctx_.device->where());
-      const Outcome outcome = train_step(step);
-      if (outcome == kExited) return job_.exit_by_itself();
+      train_step(step);
       StepReport report;
-      if (outcome == kStopped || !finish_step(step, report)) return job_.stopped();
+      if (!finish_step(step, report)) return job_.stopped();
       if (ctx_.device->rank() == 0) {
         reports.push_back(report);
         if (hooks.on_progress) hooks.on_progress(report);
@@ -54,8 +54,6 @@ class Trainer {
   }
 
  private:
-  enum Outcome { kDone, kStopped, kExited };
-
   int microbatches() const { return config_.global_batch_size / (config_.micro_batch_size * config_.dp); }
 
   // Sample i of the step belongs to microbatch i / (micro*dp), then to the DP ranks in turn.
@@ -73,7 +71,7 @@ class Trainer {
     return out;
   }
 
-  Outcome train_step(int step) {
+  void train_step(int step) {
     started_ns_ = ctx_.device->sched().now();
     job_.clear();
     std::vector<std::vector<Sequence>> all;
@@ -87,9 +85,8 @@ class Trainer {
       ScopedWhere place(*ctx_.device, [&](Where& w) { w.microbatch = int16_t(mb); });
       ModelBatch batch = job_.loader().load(all[mb]);
       batch.divisor = job_.divisor();
-      batch.loss_factor = job_.loss_factor();
       ModelSaved saved;
-      if (!job_.model().forward(batch, job_.totals(), saved)) return kExited;
+      job_.model().forward(batch, job_.totals(), saved);
       record_step_values(ctx_, job_.totals(), {StepQuantity::kLossSum, StepQuantity::kCounted});
       job_.model().backward(batch, saved);
       if (mb == 0) first_batch_ = {batch, all[mb]};
@@ -99,7 +96,6 @@ class Trainer {
     job_.sync_loss();
     job_.optimizer_step(step + 1, learning_rate(config_, step));
     tensor_stats_.take(job_.model().store());
-    return kDone;
   }
 
   // Read-back points and records at the end of a step.
@@ -172,6 +168,67 @@ class Trainer {
 
 }  // namespace
 
+namespace {
+
+// Nothing of what happens while one lives is recorded.
+class RecorderPause {
+ public:
+  RecorderPause() { rs_pause(); }
+  ~RecorderPause() { rs_resume(); }
+  RecorderPause(const RecorderPause&) = delete;
+};
+
+// The sites of the first `steps` steps.
+Result<SiteTable> list_sites(JobConfig config, int steps, const TrainHooks& hooks) {
+  const RecorderPause pause;
+  config.turns = false;
+  config.comm.link = {};
+  auto setup = set_up(config, Purpose::kTraining);
+  if (!setup) return tl::unexpected(setup.error());
+  JobSetup& job = **setup;
+  auto data = TextData::open(config.data, config.seq_length);
+  if (!data) return tl::unexpected(data.error());
+  set_adversaries(job);
+  std::vector<std::atomic<int64_t>> peaks(size_t(job.mesh.world()));
+  std::vector<StepReport> reports;
+  TrainHooks quiet;
+  quiet.interrupted = hooks.interrupted;
+  const RunEnd end = run_ranks(
+      job,
+      [&](RankJob& rank_job, int) {
+        AttentionCall call;
+        return Trainer(job, *data, rank_job, peaks, {}, call).run(steps, quiet, reports);
+      },
+      quiet);
+  if (end == RunEnd::kStalled) return internal_error("the run that lists sites stalled");
+  SiteTable sites;
+  for (auto& adversary : job.adversaries) sites.push_back(adversary->take_sites());
+  return sites;
+}
+
+// How far a run must be looked at for all that is planted in it.
+int steps_to_list(const JobConfig& config) {
+  if (config.fault.id != FaultId::kNone) return config.train_iters;
+  int last = 0;
+  for (const Mutation& mutation : config.mutations)
+    last = std::max(last, mutation.site.step_to < 0 ? config.train_iters - 1 : mutation.site.step_to);
+  return std::min(last + 1, config.train_iters);
+}
+
+// Null = nothing is planted.
+Result<std::unique_ptr<MutationPlan>> plan_of(const JobSetup& job, const JobConfig& given, const TrainHooks& hooks) {
+  if (given.fault.id == FaultId::kNone && given.mutations.empty()) return nullptr;
+  auto sites = list_sites(given, steps_to_list(given), hooks);
+  if (!sites) return tl::unexpected(sites.error());
+  std::vector<Mutation> mutations = fault_mutations(job.config, *sites);
+  mutations.insert(mutations.end(), given.mutations.begin(), given.mutations.end());
+  return plan_mutations(std::move(mutations), *sites, {job.mesh, job.split});
+}
+
+}  // namespace
+
+Result<SiteTable> list_sites(const JobConfig& config) { return list_sites(config, config.train_iters, {}); }
+
 Result<TrainResult> train(const JobConfig& config, const TrainHooks& hooks, const TrainOptions& options) {
   auto setup = set_up(config, Purpose::kTraining);
   if (!setup) return tl::unexpected(setup.error());
@@ -185,6 +242,11 @@ Result<TrainResult> train(const JobConfig& config, const TrainHooks& hooks, cons
   auto data = TextData::open(config.data, config.seq_length);
   if (!data) return tl::unexpected(data.error());
 
+  auto plan = plan_of(job, config, hooks);
+  if (!plan) return tl::unexpected(plan.error());
+  job.plan = std::move(*plan);
+  if (job.plan) set_adversaries(job);
+
   TrainResult result;
   std::vector<std::atomic<int64_t>> peaks(job.mesh.world());
   std::vector<std::vector<ParameterStore::Fragment>> fragments(job.mesh.world());
@@ -192,7 +254,8 @@ Result<TrainResult> train(const JobConfig& config, const TrainHooks& hooks, cons
   result.end = run_ranks(
       job,
       [&](RankJob& rank_job, int rank) {
-        const RankEnd end = Trainer(job, *data, rank_job, peaks, options, calls[rank]).run(hooks, result.steps);
+        const RankEnd end =
+            Trainer(job, *data, rank_job, peaks, options, calls[rank]).run(job.config.train_iters, hooks, result.steps);
         const Coord c = rank_job.context().coord;
         if (end.status == 0 && options.keep_parameters && c.cp == 0 && c.dp == 0 &&
             !rank_job.model().store().export_fragments(&Parameter::value, fragments[rank]))

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/config/job_config.h"
+#include "runtime/fault/site.h"
 #include "runtime/model/host_tensor.h"
 #include "runtime/sched/sched.h"
 #include "runtime/train/attention_dump.h"
@@ -50,6 +51,9 @@ struct TrainOptions {
 
 // The recorder, when open, receives everything. Errors: kUsage (validate), kData (data file, checkpoint).
 Result<TrainResult> train(const JobConfig&, const TrainHooks&, const TrainOptions& = {});
+
+// What the ranks of this job do at every seam, by a run in which nothing is computed, sent or recorded.
+Result<SiteTable> list_sites(const JobConfig&);
 
 // One batch through a checkpoint (CLI.md, "eval tensors").
 struct EvalInput {

@@ -102,7 +102,8 @@ Result<Arguments> parse_arguments(const std::vector<Option>& declared, int posit
     }
     const Option* option = find_option(options, given.string_key);
     if (!option) return tl::unexpected(unknown_flag(options, given.string_key));
-    if (out.has(option->name)) return usage_error(fmt::format("--{} is given twice", option->name));
+    if (out.has(option->name) && !option->repeatable)
+      return usage_error(fmt::format("--{} is given twice", option->name));
     out.flags.emplace_back(option->name, given.value.empty() ? "" : given.value[0]);
   }
   if (positionals >= 0 && int(out.positionals.size()) > positionals)
@@ -114,7 +115,7 @@ std::vector<Option> config_options(const std::vector<std::string_view>& groups) 
   std::vector<Option> out;
   for (const FlagRow& row : config_flags())
     if (groups.empty() || std::find(groups.begin(), groups.end(), row.group) != groups.end())
-      out.push_back({row.name, row.value, row.help, row.short_form, row.group, true});
+      out.push_back({row.name, row.value, row.help, row.short_form, row.group, true, row.repeatable});
   return out;
 }
 

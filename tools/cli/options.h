@@ -18,6 +18,7 @@ struct Option {
   std::string_view short_form;  // "o" is written -o, "tp" is written --tp; "" = none
   std::string_view group;       // heading in --help; "" = "Options"
   bool from_config = false;     // goes to apply_flag
+  bool repeatable = false;
 };
 
 // --json and --help are known to every verb.

@@ -13,6 +13,7 @@
 #include "tools/cli/output.h"
 #include "tools/cli/recording.h"
 #include "tools/cli/report_output.h"
+#include "tools/cli/sites.h"
 #include "tools/cli/train_config.h"
 #include "tools/report/report.h"
 #include "tracedb/import/registry.h"
@@ -64,6 +65,7 @@ void announce(const JobConfig& c) {
                   c.seq_length, c.global_batch_size, c.train_iters, name(c.dtype)));
   for (const FaultRow& row : fault_rows())
     if (row.id == c.fault.id) say(fmt::format("planted on purpose: {}: {}", to_text(c.fault), row.what));
+  for (const Mutation& mutation : c.mutations) say(fmt::format("planted on purpose: {}", to_text(mutation)));
 }
 
 TrainHooks make_hooks(const JobConfig& config, bool quiet) {
@@ -238,12 +240,24 @@ void say_next(const TrainFlags& flags, const std::optional<Report>& report, bool
   else if (!report && planted) say("next: the same with --diagnose names the planted bug");
 }
 
+// What can be mutated in this job.
+Result<int> list(const Arguments& args, JobConfig config) {
+  for (const char* of_a_run : {"trace", "diagnose", "dump-attention", "mutate", "fault"})
+    if (args.has(of_a_run)) return usage_error(fmt::format("--sites runs nothing: leave out --{}", of_a_run));
+  SlowPhase phase("listing", args.has("quiet"));
+  auto sites = list_sites(config);
+  if (!sites) return tl::unexpected(sites.error());
+  print_sites(*sites, args.json());
+  return kExitClean;
+}
+
 Result<int> run(const Arguments& args) {
   auto config = read_config(default_job(), args);
   if (!config) return tl::unexpected(config.error());
   if (auto ok = bring_fault_layout(*config); !ok) return tl::unexpected(ok.error());
   if (config->checkpoint.empty())  // otherwise the model is the checkpoint's, and train() checks it
     if (auto ok = validate(*config); !ok) return tl::unexpected(ok.error());
+  if (args.has("sites")) return list(args, *config);
   auto flags = read_flags(args, *config);
   if (!flags) return tl::unexpected(flags.error());
 
@@ -277,7 +291,7 @@ Result<int> run(const Arguments& args) {
       return exit_code(ok.error().kind);
     }
   }
-  say_next(*flags, report, config->fault.id != FaultId::kNone);
+  say_next(*flags, report, config->fault.id != FaultId::kNone || !config->mutations.empty());
   return code_of(result->end, report, flags->least);
 }
 
@@ -291,7 +305,8 @@ const Command& train_command() {
         "[CONFIG] [flags]",
         {"ringscope train --trace demo.db",
          "ringscope train --tp 2 --cp 2 --sp --seq-length 512 --train-iters 50 --trace run.db --diagnose",
-         "ringscope train --fault ring-early-exit:rank=2,step=3",
+         "ringscope train --fault ring-early-exit:rank=2,step=3", "ringscope train --cp 4 --sites",
+         "ringscope train --cp 4 --mutate 'drop@ring.kv_send:rank=1,step=2,layer=0' --diagnose",
          "ringscope train config.json --turns 7 --json > steps.json"},
         {{"trace", "DB", "record everything, and leave it in DB (what exists is not replaced)"},
          {"diagnose", "", "diagnose the finished run; the exit code is the verdict's"},
@@ -299,9 +314,19 @@ const Command& train_command() {
          {"force", "", "replace an existing trace"},
          {"keep-spool", "", "keep DB.spool, the raw recording"},
          {"dump-attention", "L,S", "leave the attention tensors of layer L, step S in DB.attention (safetensors)"},
+         {"sites", "", "list what --mutate can change in this job, and run nothing"},
          {"quiet", "", "no progress on stderr"}},
         1,
         run,
+        "A mutation is OP@NAME[:key=value,...]: what happens to which of a rank's operations.\n"
+        "  calls     drop twice swap split func=F count=N|half dtype=D redop=OP root=R peer=R comm=tp|cp|dp\n"
+        "  kernels   drop twice, or their output: scale=X shift=X zero nan previous input\n"
+        "  records   drop early stale never       waits  drop stale stream=compute|cp|dp\n"
+        "  uploads   offset=K next_rank restart halves layout=contiguous|zigzag duplicate\n"
+        "  creations swap                         any    exit kill hang pause=SECONDS, in front of it\n"
+        "  NAME      as --sites lists it, or a pattern with *; keys: rank=1|0-3|1+3 step=2|2-|1-3 microbatch\n"
+        "            layer ring_step pass=forward|backward|optimizer kind=call|kernel|record|wait|upload|create\n"
+        "            n (the n-th match of each rank, from 0)\n"
         "CONFIG is a JSON file; its keys are the flags' names with underscores. Without layout, model and config the\n"
         "small default job runs: eight ranks, tp 2 x cp 2 x dp 2. As soon as one parallel size is named, the others\n"
         "are 1. Exit codes: 0 ran to its end, 1 stalled (or findings, with --diagnose), 2 wrong usage, 3 files,\n"

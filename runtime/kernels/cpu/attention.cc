@@ -157,7 +157,7 @@ void flash_backward(Device& device, Stream& stream, const Tensor& q, const Tenso
 }
 
 void lse_merge(Device& device, Stream& stream, const Tensor& o, const Tensor& lse, const Tensor& part_o,
-               const Tensor& part_lse, bool overwrite) {
+               const Tensor& part_lse) {
   device.launch(stream, "lse_merge", {o, lse, part_o, part_lse}, {o, lse}, [=] {
     by_type(o.dtype(), [&](auto zero) {
       using T = decltype(zero);
@@ -165,7 +165,7 @@ void lse_merge(Device& device, Stream& stream, const Tensor& o, const Tensor& ls
       for (int64_t i = 0, n = lse.count(); i < n; ++i) {
         double& l = lse.data<double>()[i];
         const double part = part_lse.data<double>()[i];
-        const MergeWeights w = overwrite ? last_part_wins(part) : merge_weights(l, part);
+        const MergeWeights w = merge_weights(l, part);
         T* to = o.data<T>() + i * d;
         const T* from = part_o.data<T>() + i * d;
         for (int64_t x = 0; x < d; ++x) to[x] = merge_value(w, to[x], from[x]);

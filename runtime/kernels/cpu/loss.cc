@@ -56,13 +56,13 @@ void loss_sum(Device& device, Stream& stream, const Tensor& m, const Tensor& sum
 }
 
 void cross_entropy_backward(Device& device, Stream& stream, const Tensor& logits, int64_t valid, const Tensor& m,
-                            const Tensor& sum_exp, const Tensor& labels, int64_t first_column, double factor,
-                            const Tensor& divisor, const Tensor& dlogits) {
+                            const Tensor& sum_exp, const Tensor& labels, int64_t first_column, const Tensor& divisor,
+                            const Tensor& dlogits) {
   device.launch(stream, "loss.backward", {logits, m, sum_exp, labels, divisor}, {dlogits}, [=] {
     by_type(logits.dtype(), [&](auto zero) {
       using T = decltype(zero);
       const int64_t v = logits.dim(1);
-      const double by = factor / divisor.data<double>()[0];
+      const double by = 1 / divisor.data<double>()[0];
       for (int64_t i = 0; i < logits.dim(0); ++i) {
         const T* row = logits.data<T>() + i * v;
         T* out = dlogits.data<T>() + i * v;

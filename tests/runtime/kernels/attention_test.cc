@@ -256,7 +256,7 @@ oracle::AttentionResult merged(const Lab& lab, const oracle::Attention& a, const
     const oracle::Attention part = key_part(a, cuts[i], cuts[i + 1]);
     OnDevice run(lab, part, type);
     run.forward(dropout);
-    kernels::lse_merge(lab.device, lab.stream, o, lse, run.o, run.lse, false);
+    kernels::lse_merge(lab.device, lab.stream, o, lse, run.o, run.lse);
   }
   return {lab.read(o), lab.read(lse), {}};
 }
@@ -300,11 +300,11 @@ TEST(LseMerge, AnyCutGivesTheSameInFp64) {
 struct Partial {
   Numbers o, lse;
 };
-Partial merge(const Lab& lab, const Partial& a, const Partial& b, bool overwrite = false, DType type = DType::kF64) {
+Partial merge(const Lab& lab, const Partial& a, const Partial& b, DType type = DType::kF64) {
   const int64_t rows = int64_t(a.lse.size()), d = int64_t(a.o.size()) / rows;
   const Tensor o = lab.tensor(type, {rows, 1, d}, a.o), lse = lab.tensor(DType::kF64, {rows, 1}, a.lse);
   const Tensor part_o = lab.tensor(type, {rows, 1, d}, b.o), part_lse = lab.tensor(DType::kF64, {rows, 1}, b.lse);
-  kernels::lse_merge(lab.device, lab.stream, o, lse, part_o, part_lse, overwrite);
+  kernels::lse_merge(lab.device, lab.stream, o, lse, part_o, part_lse);
   return {lab.read(o), lab.read(lse)};
 }
 
@@ -333,21 +333,19 @@ TEST(LseMerge, IdentityAndExtremes) {
       // Without scores above -inf: no visible key, or only keys whose score is -inf (0/0).
       const Partial identity{{0, 0}, {-kInf}}, undefined{{nan, nan}, {-kInf}}, some{{1.5, -2}, {-1e4}};
       for (const Partial& none : {identity, undefined}) {
-        EXPECT_EQ(merge(lab, some, none, false, type).o, some.o);
-        EXPECT_EQ(merge(lab, none, some, false, type).o, some.o);
-        EXPECT_EQ(merge(lab, none, some, false, type).lse, some.lse);
-        EXPECT_EQ(merge(lab, none, none, false, type).lse, Numbers({-kInf}));
+        EXPECT_EQ(merge(lab, some, none, type).o, some.o);
+        EXPECT_EQ(merge(lab, none, some, type).o, some.o);
+        EXPECT_EQ(merge(lab, none, some, type).lse, some.lse);
+        EXPECT_EQ(merge(lab, none, none, type).lse, Numbers({-kInf}));
       }
-      EXPECT_EQ(merge(lab, identity, identity, false, type).o, Numbers({0, 0}));
-      EXPECT_TRUE(std::isnan(merge(lab, identity, undefined, false, type).o[0]));
+      EXPECT_EQ(merge(lab, identity, identity, type).o, Numbers({0, 0}));
+      EXPECT_TRUE(std::isnan(merge(lab, identity, undefined, type).o[0]));
       const Partial high{{7, 8}, {1e4}};
-      EXPECT_EQ(merge(lab, some, high, false, type).o, high.o);
-      EXPECT_EQ(merge(lab, high, some, false, type).lse, high.lse);
-      const Partial equal = merge(lab, {{1, 2}, {1e4}}, {{3, 6}, {1e4}}, false, type);
+      EXPECT_EQ(merge(lab, some, high, type).o, high.o);
+      EXPECT_EQ(merge(lab, high, some, type).lse, high.lse);
+      const Partial equal = merge(lab, {{1, 2}, {1e4}}, {{3, 6}, {1e4}}, type);
       EXPECT_LE(distance(equal.o, {2, 4}), 1e-11);
       EXPECT_DOUBLE_EQ(equal.lse[0], 1e4 + std::log(2.0));
-      EXPECT_EQ(merge(lab, high, some, true, type).o, some.o);  // the planted mistake: the last part wins
-      EXPECT_EQ(merge(lab, high, some, true, type).lse, some.lse);
     }
   });
 }

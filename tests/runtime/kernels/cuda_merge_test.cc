@@ -25,7 +25,7 @@ template <class T>
 void check_on_gpu(double limit) {
   testing::MergeCase<T> c(129, 70);
   const oracle::AttentionResult want = c.expected();
-  cuda::LseMerge<T> m{on_gpu(c.o), on_gpu(c.lse), on_gpu(c.part_o), on_gpu(c.part_lse), c.rows, c.d, false};
+  cuda::LseMerge<T> m{on_gpu(c.o), on_gpu(c.lse), on_gpu(c.part_o), on_gpu(c.part_lse), c.rows, c.d};
   ASSERT_EQ(cuda::lse_merge(m, nullptr), int(cudaSuccess));
   ASSERT_EQ(cudaMemcpy(c.o.data(), m.o, c.o.size() * sizeof(T), cudaMemcpyDeviceToHost), cudaSuccess);
   ASSERT_EQ(cudaMemcpy(c.lse.data(), m.lse, c.lse.size() * 8, cudaMemcpyDeviceToHost), cudaSuccess);
@@ -40,7 +40,7 @@ TEST(CudaMerge, MatchesOracle) {
     cudaGetLastError();
     double lse = 0;
     float o = 0;
-    EXPECT_NE(cuda::lse_merge({&o, &lse, &o, &lse, 1, 1, false}, nullptr), int(cudaSuccess));
+    EXPECT_NE(cuda::lse_merge({&o, &lse, &o, &lse, 1, 1}, nullptr), int(cudaSuccess));
     GTEST_SKIP() << "no GPU on this machine: the kernel was compiled and linked, not run";
   }
   check_on_gpu<float>(1e-6);

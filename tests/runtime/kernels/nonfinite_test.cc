@@ -711,7 +711,7 @@ TEST(NonFinite, MergeDeltaAndNormalise) {
     };
     try_launch(lab, "lse_merge", {{rows, 1, d}, {rows, 1}, {rows, 1, d}, {rows, 1}},
                [&](const Tensors& in) {
-                 kernels::lse_merge(lab.device, lab.stream, in[0], in[1], in[2], in[3], false);
+                 kernels::lse_merge(lab.device, lab.stream, in[0], in[1], in[2], in[3]);
                  return Tensors{in[0], in[1]};
                },
                merged, {1, 3});
@@ -721,7 +721,7 @@ TEST(NonFinite, MergeDeltaAndNormalise) {
              merged,
              {{"host", [=](const Arrays& x) {
                  Arrays y = x;
-                 const cuda::LseMerge<double> m{y[0].data(), y[1].data(), y[2].data(), y[3].data(), rows, d, false};
+                 const cuda::LseMerge<double> m{y[0].data(), y[1].data(), y[2].data(), y[3].data(), rows, d};
                  for (int64_t row = 0; row < rows; ++row) {
                    double lse = 0;
                    for (int lane = 0; lane < cuda::kLanes; ++lane) lse = cuda::merge_lane(m, row, lane);
@@ -776,7 +776,7 @@ TEST(NonFinite, Loss) {
           kernels::row_max(lab.device, lab.stream, in[0], v, m);
           kernels::sum_exp_target(lab.device, lab.stream, in[0], v, m, labels, 0, sum, target);
           kernels::loss_sum(lab.device, lab.stream, m, sum, target, labels, totals);
-          kernels::cross_entropy_backward(lab.device, lab.stream, in[0], v, m, sum, labels, 0, 1, divisor, d);
+          kernels::cross_entropy_backward(lab.device, lab.stream, in[0], v, m, sum, labels, 0, divisor, d);
           return Tensors{totals, d};
         },
         [=](const Arrays& x) {

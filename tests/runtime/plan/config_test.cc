@@ -240,8 +240,11 @@ TEST(ConfigJson, WritesWhatItReads) {
 TEST(ConfigJson, WhatATraceHoldsIsTheSameWithAndWithoutAFault) {
   const JobConfig clean = with(default_job(), {{"cp", "4"}});
   EXPECT_EQ(to_trace_json(with(clean, {{"fault", "ring-early-exit:rank=2"}})), to_trace_json(clean));
+  EXPECT_EQ(to_trace_json(with(clean, {{"mutate", "drop@ring.kv_send"}, {"mutate", "nan@swiglu"}})),
+            to_trace_json(clean));
   json whole = json::parse(to_json(clean));
   whole.erase("fault");
+  whole.erase("mutate");
   EXPECT_EQ(json::parse(to_trace_json(clean)), whole);
 }
 

@@ -23,8 +23,8 @@ Where seen_at(const Finding& f) {
 // Values that a race can have changed: what a device computed. Positions and divisors of the named findings come from
 // the host's arithmetic, reductions from the call.
 bool computed(const Finding& f) {
-  return starts_with(f, "numeric.") || f.id == "softmax.nan_rows" || f.id == "softmax.lse_merge" ||
-         f.id.ends_with(".unexplained");
+  return starts_with(f, "numeric.") || f.id == "softmax.nan_rows" || f.id == "loss.grad_scale" ||
+         f.id == "softmax.lse_merge" || f.id.ends_with(".unexplained");
 }
 
 // Can `cause`, a root of another family, be what is behind a data finding?
@@ -32,7 +32,9 @@ bool may_cause(const Finding& cause, const Finding& f) {
   // Calls that went wrong somewhere, nobody knows where, make replicas differ before anything stands still.
   if (cause.root && cause.id == "hang.undecided") return f.id == "numeric.replica";
   if (!cause.root || cause.where.step < 0) return false;
-  if (starts_with(cause, "race.") && !computed(f)) return false;
+  // A count that is reduced on the device can be raced for as well, outside of the layers.
+  const bool count = f.id == "loss.per_rank_mean" && cause.where.layer < 0;
+  if (starts_with(cause, "race.") && !computed(f) && !count) return false;
   return !earlier(seen_at(f), cause.where);
 }
 
@@ -43,8 +45,9 @@ bool not_a_number(const Finding& f) { return f.id == "numeric.nonfinite" || f.id
 bool data_causes(const Finding& cause, const Finding& f) {
   const auto family = [](const Finding& g) { return g.id.substr(0, g.id.find('.')); };
   if (family(cause) == family(f) || not_a_number(f)) return true;
-  return not_a_number(cause) &&
-         (starts_with(f, "softmax.") || starts_with(f, "numeric.") || f.id == "loss.unexplained");
+  // A loss, its gradient and the update are one chain of values; what attention or positions did wrong is in all of it.
+  if (starts_with(f, "numeric.") || f.id == "loss.unexplained" || f.id == "loss.grad_scale") return true;
+  return not_a_number(cause) && starts_with(f, "softmax.");
 }
 
 bool before(const Finding& a, const Finding& b) {
@@ -74,7 +77,7 @@ DataFindings data_findings(const TraceIndex& index) {
   add(positions(index));
   add(losses(index));
   add({nonfinite_values(index), {}});
-  add({replica_differences(index), {}});
+  add({step_consistency(index), {}});
   std::stable_sort(all.findings.begin(), all.findings.end(), before);
   return all;
 }

@@ -14,12 +14,12 @@ struct DataFindings {
   std::vector<ImportStat> stats;  // what was left out
 };
 
-DataFindings three_step_softmax(const TraceIndex&);           // softmax/three_step.cc
-DataFindings lse_merge(const TraceIndex&);                    // softmax/lse_merge.cc
-DataFindings positions(const TraceIndex&);                    // position/position.cc
-DataFindings losses(const TraceIndex&);                       // loss/loss.cc
-std::vector<Finding> nonfinite_values(const TraceIndex&);     // numeric/nonfinite.cc
-std::vector<Finding> replica_differences(const TraceIndex&);  // numeric/replica.cc
+DataFindings three_step_softmax(const TraceIndex&);        // softmax/three_step.cc
+DataFindings lse_merge(const TraceIndex&);                 // softmax/lse_merge.cc
+DataFindings positions(const TraceIndex&);                 // position/position.cc
+DataFindings losses(const TraceIndex&);                    // loss/loss.cc
+std::vector<Finding> nonfinite_values(const TraceIndex&);  // numeric/nonfinite.cc
+std::vector<Finding> step_consistency(const TraceIndex&);  // numeric/consistency.cc
 
 // All of them, by place.
 DataFindings data_findings(const TraceIndex&);  // numeric/data.cc
