@@ -85,6 +85,7 @@ void Head::forward(const Tensor& hidden, const ModelBatch& batch, const Tensor& 
                           sums[1]);
   if (ctx_.tp) ctx_.tp->all_reduce(compute, sums, sums, RedOp::kSum, "loss.sum_ar");
   kernels::loss_sum(device, compute, saved.m, sums[0], sums[1], batch.labels, totals);
+  record_loss_rows(ctx_, saved.m, sums[0], sums[1], batch.labels);
 }
 
 Tensor Head::backward(const ModelBatch& batch, const HeadSaved& saved) {

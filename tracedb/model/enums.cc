@@ -39,8 +39,8 @@ const char* name(TensorRole v) {
   return pick(names, v);
 }
 const char* name(StepQuantity v) {
-  static const char* const names[] = {"loss_sum",     "counted", "divisor",       "loss",
-                                      "grad_norm_sq", "clip",    "loss_gradient", "label_miss"};
+  static const char* const names[] = {"loss_sum",  "counted",      "divisor",   "loss",        "grad_norm_sq", "clip",
+                                      "rows_loss", "rows_counted", "rows_miss", "rows_labels", "loss_gradient"};
   return pick(names, v);
 }
 const char* name(Axis v) {

@@ -69,15 +69,19 @@ enum class TensorRole : uint8_t {
 
 // Numbers of a rank's step. What is reduced is recorded before the first reduction and after each.
 enum class StepQuantity : uint8_t {
-  kLossSum = 0,       // of the step's counted tokens up to this microbatch
-  kCounted = 1,       // their number, as the kernel counted
-  kDivisor = 2,       // before reductions: the rank's number of labels, as the host counted
-  kLoss = 3,          // before reductions: the rank's share, sum / divisor
-  kGradNormSq = 4,    // squared Euclidean norm; before reductions: of what this rank counts
-  kClip = 5,          // what gradients were multiplied with
-  kLossGradient = 6,  // sum over counted tokens of the loss's gradient for the logit of their label
-  kLabelMiss = 7,     // the same sum, of 1 - probability of the label, in fp64: -kLossGradient x the divisor
-  kCount = 8
+  kLossSum = 0,     // of the step's counted tokens up to this microbatch
+  kCounted = 1,     // their number, as the kernel counted
+  kDivisor = 2,     // before reductions: the rank's number of labels, as the host counted
+  kLoss = 3,        // before reductions: the rank's share, sum / divisor
+  kGradNormSq = 4,  // squared Euclidean norm; before reductions: of what this rank counts
+  kClip = 5,        // what gradients were multiplied with
+  // Of one microbatch, computed again in fp64 from what the kernels read:
+  kRowsLoss = 6,     // what it adds to the loss sum
+  kRowsCounted = 7,  // what it adds to the count
+  kRowsMiss = 8,  // sum over counted tokens of 1 - p of the label, or p of another token where the label lies elsewhere
+  kRowsLabels = 9,     // counted tokens whose label lies in this part of the vocabulary
+  kLossGradient = 10,  // what the loss's backward kernel made of the same: kRowsMiss / divisor
+  kCount = 11
 };
 
 enum class Axis : uint8_t { kTp = 0, kCp = 1, kDp = 2, kPp = 3, kWorld = 4, kTpCp = 5, kDpCp = 6, kUnknown = 255 };

@@ -1,9 +1,9 @@
 // The relations, in the order in which a step computes; d = divisor, n = labels of a rank as the host counted them,
 // s = loss sum, p = probability of the label, both of the rank's counted tokens:
+//   sum       s and the kernel's count are those of the rows, computed again; the host counted as many labels
 //   copies    TP ranks hold the same n, s and counts: bit for bit
-//   counted   the kernel counted n
 //   count     d is the sum of n over CP, then over DP (whole numbers: exact)
-//   backward  the gradient at the labels is -sum(1 - p) / d
+//   backward  the gradient of one logit a token, the label's if it lies on the rank, is (p - [label]) / d
 //   share     a rank's part of the loss is s / d
 //   reported  the loss is the sum of the parts over CP, then over DP, in ascending rank
 // Between count and reported another convention may be consistent as a whole: only a loss that is not the token mean,
@@ -24,11 +24,12 @@ namespace {
 using Q = StepQuantity;
 
 constexpr double kRounding = 0x1p-52;  // of a few fp64 operations
-constexpr double kKernelNoise = 4e-6;  // of one token's probability in an fp32 kernel: exponential and division
+// Of an fp32 kernel, relative: exp(x) errs by |x| u and its own error, u = 2^-24; a label's 1 - p by that of 1 and p.
+constexpr double kLabelNoise = 4e-6, kOtherNoise = 3e-5;
 constexpr double kNamedFactor = 1e-5;  // how far a ratio may be from a product of sizes to bear its name
 
 struct Break {
-  enum Stage { kCopies, kCounted, kCount, kBackward, kShare, kReported } stage = kCopies;
+  enum Stage { kSum, kCounted, kCopies, kCount, kBackward, kShare, kReported } stage = kSum;
   int step = -1, microbatch = -1;
   Axis axis = Axis::kUnknown;  // of the reduction
   std::vector<int> ranks;      // whose numbers show it
@@ -39,6 +40,7 @@ struct Break {
   bool alike = false;     // of a reduction: all results are equal
   bool uniform = true;    // all are off by the same factor, and nobody else could show it
   bool majority = true;   // of copies
+  bool counts = false;    // of sums: of the count, not of the loss
   std::vector<size_t> rows;
 
   double ratio() const { return expected != 0 ? value / expected : 0; }
@@ -72,11 +74,12 @@ class Chain {
  private:
   std::optional<Break> judge(int step) {
     step_ = step;
+    if (auto b = sums()) return b;
+    if (auto b = counted()) return b;
     if (auto b = copies(Q::kDivisor, -1)) return b;
     for (const int microbatch : numbers_.microbatches())
       for (const Q quantity : {Q::kCounted, Q::kLossSum})
         if (auto b = copies(quantity, microbatch)) return b;
-    if (auto b = counted()) return b;
     if (!came_out_wrong()) return std::nullopt;
     if (auto b = reduction(Break::kCount, Q::kDivisor)) return b;
     if (auto b = backward()) return b;
@@ -109,6 +112,30 @@ class Chain {
           if (b.majority) b.ranks.insert(b.ranks.end(), side.begin(), side.end());
         }
       return b;
+    }
+    return std::nullopt;
+  }
+
+  // What each microbatch added, against its rows.
+  std::optional<Break> sums() const {
+    for (const auto& [made, rows] : {std::pair(Q::kCounted, Q::kRowsCounted), std::pair(Q::kLossSum, Q::kRowsLoss)}) {
+      Break b{Break::kSum, step_};
+      for (const int rank : ranks_) {
+        double right = 0;
+        for (const int microbatch : numbers_.microbatches()) {
+          const StepNumber* sum = numbers_.find(step_, rank, made, Axis::kUnknown, microbatch);
+          const StepNumber* part = numbers_.find(step_, rank, rows, Axis::kUnknown, microbatch);
+          if (!part || !std::isfinite(part->value)) break;
+          right += part->value;
+          if (!sum) continue;  // a later one holds it too
+          if (!std::isfinite(sum->value)) break;
+          if (std::fabs(sum->value - right) <= 0x1p-40 * std::fabs(right)) continue;
+          if (b.microbatch < 0) b.microbatch = microbatch, b.counts = made == Q::kCounted;
+          show(b, rank, sum->value, right, {sum->row, part->row});
+          break;
+        }
+      }
+      if (b.shown >= 0) return b;
     }
     return std::nullopt;
   }
@@ -155,18 +182,13 @@ class Chain {
     return numbers_.find(step_, rank, Q::kLoss, last);
   }
 
-  // Tokens that the rank counted in the microbatch; 0 = not known.
-  double tokens(int rank, int microbatch) const {
-    const StepNumber* now = numbers_.find(step_, rank, Q::kCounted, Axis::kUnknown, microbatch);
-    const StepNumber* before = numbers_.find(step_, rank, Q::kCounted, Axis::kUnknown, microbatch - 1);
-    return now ? now->value - (before ? before->value : 0) : 0;
-  }
-
   bool gradient_is_off(int rank, int microbatch, double by) const {
     const StepNumber* gradient = numbers_.find(step_, rank, Q::kLossGradient, Axis::kUnknown, microbatch);
-    const StepNumber* miss = numbers_.find(step_, rank, Q::kLabelMiss, Axis::kUnknown, microbatch);
-    if (!gradient || !miss || !std::isfinite(gradient->value * by) || !std::isfinite(miss->value)) return false;
-    return std::fabs(gradient->value * by + miss->value) > kKernelNoise * std::max(1.0, tokens(rank, microbatch));
+    const StepNumber* miss = numbers_.find(step_, rank, Q::kRowsMiss, Axis::kUnknown, microbatch);
+    const StepNumber* labels = numbers_.find(step_, rank, Q::kRowsLabels, Axis::kUnknown, microbatch);
+    if (!labels || !gradient || !miss || !std::isfinite(gradient->value * by) || !std::isfinite(miss->value))
+      return false;
+    return std::fabs(gradient->value * by - miss->value) > kLabelNoise * labels->value + kOtherNoise * miss->value;
   }
 
   std::optional<Break> backward() const {
@@ -175,15 +197,15 @@ class Chain {
     for (const int microbatch : numbers_.microbatches())
       for (const int rank : ranks_) {
         const StepNumber* d = divisor(rank);
-        const StepNumber* miss = numbers_.find(step_, rank, Q::kLabelMiss, Axis::kUnknown, microbatch);
+        const StepNumber* miss = numbers_.find(step_, rank, Q::kRowsMiss, Axis::kUnknown, microbatch);
         if (!d || !miss || !(d->value > 0)) continue;
         if (!gradient_is_off(rank, microbatch, d->value)) {
-          others = others || miss->value > 1;
+          others = others || miss->value > 0;
           continue;
         }
         const StepNumber* gradient = numbers_.find(step_, rank, Q::kLossGradient, Axis::kUnknown, microbatch);
         if (b.microbatch < 0) b.microbatch = microbatch;
-        show(b, rank, gradient->value, -miss->value / d->value, {gradient->row, miss->row, d->row}, 1e-3);
+        show(b, rank, gradient->value, miss->value / d->value, {gradient->row, miss->row, d->row}, 1e-3);
       }
     b.uniform = b.uniform && !others;
     return shown(b);
@@ -269,7 +291,7 @@ class Chain {
   static std::optional<Break> shown(const Break& b) { return b.shown < 0 ? std::nullopt : std::optional(b); }
 
   std::string factor(const Break& b) const {
-    if (!b.uniform || b.stage == Break::kCopies || b.stage == Break::kCounted) return "";
+    if (!b.uniform || b.stage <= Break::kCopies) return "";
     return factor_text(index_, b.ratio(), b.stage == Break::kBackward ? 1e-3 : kNamedFactor, b.axis,
                        int(numbers_.microbatches().size()));
   }
@@ -286,6 +308,7 @@ class Chain {
   std::string_view id(const Break& b) {
     step_ = b.step;
     switch (b.stage) {
+      case Break::kSum:
       case Break::kCopies: return "loss.unexplained";
       case Break::kCounted:
         return padded_rows(b.shown) > 0 && std::fabs(b.value - b.expected) == padded_rows(b.shown)
@@ -314,6 +337,7 @@ class Chain {
     if (b.axis != Axis::kUnknown)
       if (const std::vector<int>* group = groups_.along(b.shown, b.axis)) f.group = GroupRef{name(b.axis), *group};
     for (const size_t row : b.rows) {
+      if (row == kNoStepValue) continue;
       const StepValueRow& r = index_.view.step_values[row];
       f.evidence.push_back(cite(index_.view, "step_value", row,
                                 "rank " + std::to_string(r.rank) + ": " + name(r.quantity) +
@@ -332,6 +356,10 @@ class Chain {
         return "ranks that hold the same tokens " +
                std::string(b.microbatch < 0 ? "counted their labels" : "summed their loss") + " differently" +
                (b.majority ? "; " + who + " departed from the others," : "; without a majority nobody is accused,");
+      case Break::kSum:
+        return who +
+               (b.counts ? " counted other tokens than their rows hold" : " summed another loss than their rows make") +
+               " (microbatch " + std::to_string(b.microbatch) + ")";
       case Break::kCounted: return who + " counted other tokens in the loss than there are labels";
       case Break::kCount:
         if (b.left_out)
@@ -379,6 +407,8 @@ class Chain {
   static std::string would_change(const Break& b) {
     switch (b.stage) {
       case Break::kCopies: return "a third copy of the shard, or the labels as these ranks' kernels read them";
+      case Break::kSum:
+        return "the rows of the microbatch as the kernel read them, if they are not those that were recorded";
       case Break::kCounted: return "the labels as the kernel read them: if the host counted others, it is their upload";
       case Break::kCount: return "a factor that the program applies elsewhere on purpose, in loss and gradients alike";
       default: return "a record of what else is applied to the loss between these two numbers";

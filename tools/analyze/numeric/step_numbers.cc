@@ -19,6 +19,14 @@ StepNumbers::StepNumbers(const TraceIndex& index) {
   }
   sort_unique(steps_);
   sort_unique(microbatches_);
+  if (microbatches_.empty()) return;
+  // The end of a step says some of it once more, where what was recorded on the way is gone.
+  for (const TrainStepRow& r : index.view.train_steps)
+    for (const auto& [quantity, value] :
+         {std::pair(StepQuantity::kLossSum, r.loss_sum), std::pair(StepQuantity::kCounted, double(r.valid_tokens))})
+      if (std::binary_search(steps_.begin(), steps_.end(), r.where.step))
+        numbers_.try_emplace({r.where.step, r.rank, quantity, Axis::kUnknown, microbatches_.back()},
+                             Entry{{value, kNoStepValue}});
 }
 
 const StepNumber* StepNumbers::find(int step, int rank, StepQuantity quantity, Axis axis, int microbatch) const {

@@ -11,9 +11,10 @@
 
 namespace ringscope {
 
+inline constexpr size_t kNoStepValue = SIZE_MAX;
 struct StepNumber {
   double value = 0;
-  size_t row = 0;  // in view.step_values
+  size_t row = 0;  // in view.step_values; kNoStepValue: from the step's row in train_step
 };
 
 class StepNumbers {
