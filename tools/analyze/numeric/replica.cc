@@ -22,8 +22,10 @@ class Copies {
 
   std::optional<CopyBreak> first() {
     tensors();
-    for (const int step : numbers_.steps())
-      for (const Q quantity : {Q::kGradNormSq, Q::kClip}) number(step, quantity);
+    for (const int step : numbers_.steps()) {
+      norms(step);
+      number(step, Q::kClip, Axis::kUnknown, known_ranks(index_));
+    }
     if (found_) found_->values = count_;
     return found_;
   }
@@ -85,7 +87,20 @@ class Copies {
     keep(std::move(b));
   }
 
-  void number(int step, Q quantity) {
+  // Ranks in the same place of their TP groups hold the same gradients, and all ranks the same sum of squares.
+  void norms(int step) {
+    std::map<int, std::vector<int>> by_place;
+    std::vector<int> reducing;
+    for (const int rank : known_ranks(index_)) {
+      const std::vector<int>* group = groups_.along(rank, Axis::kTp);
+      by_place[group ? int(std::find(group->begin(), group->end(), rank) - group->begin()) : 0].push_back(rank);
+      if (group) reducing.push_back(rank);
+    }
+    for (const auto& [place, ranks] : by_place) number(step, Q::kGradNormSq, Axis::kUnknown, ranks);
+    number(step, Q::kGradNormSq, Axis::kTp, reducing);
+  }
+
+  void number(int step, Q quantity, Axis axis, const std::vector<int>& all) {
     std::map<double, std::vector<int>> sides;
     CopyBreak b;
     b.step = step;
@@ -94,12 +109,10 @@ class Copies {
     b.where.pass = Pass::kOptimizer;
     b.table = "step_value";
     b.what = name(quantity);
+    if (axis != Axis::kUnknown) b.what += std::string(" over ") + name(axis);
     size_t heard = 0;
-    const std::vector<int> all = known_ranks(index_);
     for (const int rank : all) {
-      const StepNumber* value = quantity == Q::kGradNormSq && groups_.along(rank, Axis::kTp)
-                                    ? numbers_.find(step, rank, quantity, Axis::kTp)
-                                    : numbers_.find(step, rank, quantity);
+      const StepNumber* value = numbers_.find(step, rank, quantity, axis);
       if (!value) continue;
       if (!std::isfinite(value->value)) return;
       sides[value->value].push_back(rank);
@@ -111,6 +124,13 @@ class Copies {
     std::vector<std::vector<int>> of;
     for (const auto& [value, side] : sides) of.push_back(side);
     tell(b, of, all.size(), heard);
+    const auto odd = [&](int member) { return std::binary_search(b.odd.begin(), b.odd.end(), member); };
+    // What went into a reduction is in the results of all its members: a group that is odd as a whole has one culprit.
+    for (const std::vector<int>* group : groups_.all(axis))
+      if (axis != Axis::kUnknown && std::count_if(group->begin(), group->end(), odd) > 1) {
+        b.odd.clear();
+        break;
+      }
     keep(std::move(b));
   }
 
