@@ -81,7 +81,12 @@ class Sums {
     if (axis == Axis::kDp) row = find(members, rank, TensorRole::kGradientOverCp);
     if (axis == Axis::kDp && row == SIZE_MAX && groups_.along(rank, Axis::kCp)) return SIZE_MAX;
     if (axis != Axis::kTp && row == SIZE_MAX) row = find(members, rank, TensorRole::kGradientOverTp);
-    return row == SIZE_MAX ? find(members, rank, TensorRole::kLocalGradient) : row;
+    if (row != SIZE_MAX) return row;
+    row = find(members, rank, TensorRole::kLocalGradient);
+    // What TP replicates is summed over it first, unless its ranks hold copies (they have a checksum then).
+    const bool summed = row != SIZE_MAX && axis != Axis::kTp && rows_[row].part < 0 && !rows_[row].checksum &&
+                        groups_.along(rank, Axis::kTp);
+    return summed ? SIZE_MAX : row;
   }
   size_t output(const Members& members, int rank, Axis axis) const {
     if (axis == Axis::kTp) return find(members, rank, TensorRole::kGradientOverTp);

@@ -91,8 +91,10 @@ class Copies {
   void norms(int step) {
     std::map<int, std::vector<int>> by_place;
     std::vector<int> reducing;
+    const bool sliced = std::any_of(rows_.begin(), rows_.end(), [](const TensorStatRow& r) { return r.part > 0; });
     for (const int rank : known_ranks(index_)) {
       const std::vector<int>* group = groups_.along(rank, Axis::kTp);
+      if (sliced && !group) return;  // who shares what is not known
       by_place[group ? int(std::find(group->begin(), group->end(), rank) - group->begin()) : 0].push_back(rank);
       if (group) reducing.push_back(rank);
     }

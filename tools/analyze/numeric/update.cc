@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace ringscope {
 namespace {
@@ -25,8 +26,11 @@ class Updates {
   Updates(const TraceIndex& index, const StepNumbers& numbers)
       : index_(index), view_(index.view), numbers_(numbers), groups_(index), ranks_(known_ranks(index)) {
     for (const TensorStatRow& r : view_.tensor_stats) {
+      if (r.role > TensorRole::kLocalGradient && r.role < TensorRole::kGradientOverTp) continue;
+      names_.insert(r.name);
       if (r.role != TensorRole::kGradient) continue;
       Squares& s = squares_[{r.where.step, r.rank}];
+      ++s.tensors;
       (r.part < 0 ? s.replicated : s.sliced) += r.norm * r.norm;
       s.elements += double(r.count);
       s.known = s.known && !r.bad && std::isfinite(r.norm);
@@ -47,6 +51,7 @@ class Updates {
  private:
   struct Squares {
     double sliced = 0, replicated = 0, elements = 0;
+    size_t tensors = 0;
     bool known = true;
   };
 
@@ -76,7 +81,9 @@ class Updates {
 
   const Squares* squares(int rank) const {
     const auto found = squares_.find({step_, rank});
-    return found == squares_.end() || !found->second.known ? nullptr : &found->second;
+    // A tensor whose row is missing would be missing in the norm.
+    const bool known = found != squares_.end() && found->second.known && found->second.tensors == names_.size();
+    return known && view_.lossless(rank) ? &found->second : nullptr;
   }
   static std::string shown(int rank, const char* what, double value, double right) {
     return "rank " + std::to_string(rank) + " has " + what + " " + number_text(value) + ", " + number_text(right) +
@@ -90,7 +97,7 @@ class Updates {
       const Squares* s = squares(rank);
       if (!own || !s || !std::isfinite(own->value)) continue;
       const double all = s->sliced + s->replicated, bound = (kNumber + 0x1p-52 * s->elements) * all;
-      const bool slices_only = groups_.along(rank, Axis::kTp) && std::fabs(own->value - s->sliced) <= bound;
+      const bool slices_only = std::fabs(own->value - s->sliced) <= bound;  // TP rank 0 counts the rest
       if (slices_only || std::fabs(own->value - all) <= bound) ++c.right;
       else c.add(rank, {own->row}, shown(rank, "a squared gradient norm of", own->value, all));
     }
@@ -211,7 +218,7 @@ class Updates {
     const double lr = rate->second, t = step_ + 1;
     const double move =
         lr / (1 - std::pow(b1_, t)) * r.m_after / (std::sqrt(r.v_after / (1 - std::pow(b2_, t))) + eps_);
-    const double bound = 8 * kUnit * (std::fabs(r.value_before) + 4 * std::fabs(move)) + kLeast;
+    const double bound = 8 * kUnit * (std::fabs(r.value_before) * (1 + lr * decay_) + 4 * std::fabs(move)) + kLeast;
     const double decayed = r.value_before * (1 - lr * decay_) - move, kept = r.value_before - move;
     if (std::fabs(r.value_after - kept) <= bound) return "";  // a tensor without decay
     return differs("the value", r.value_after, decayed, bound);
@@ -223,6 +230,7 @@ class Updates {
   const Groups groups_;
   const std::vector<int> ranks_;
   std::map<std::pair<int, int>, Squares> squares_;  // by step, rank
+  std::set<uint32_t> names_;                        // of parameters
   std::map<std::pair<int, int>, double> rates_;     // by step, rank
   std::map<int, std::vector<size_t>> samples_;      // by step
   double b1_ = 0, b2_ = 0, eps_ = 0, decay_ = 0;
