@@ -35,6 +35,12 @@ bool may_cause(const Finding& cause, const Finding& f) {
   // A count that is reduced on the device can be raced for as well, outside of the layers.
   const bool count = f.id == "loss.per_rank_mean" && cause.where.layer < 0;
   if (starts_with(cause, "race.") && !computed(f) && !count) return false;
+  // The calls that met lie at different places of the step on different ranks, and its place is one of them.
+  static constexpr std::string_view kMet[] = {"hang.op_mismatch", "hang.arg_mismatch", "hang.order_swap",
+                                              "hang.missing_rank"};
+  if ((starts_with(f, "loss.") || starts_with(f, "numeric.")) &&
+      std::find(std::begin(kMet), std::end(kMet), cause.id) != std::end(kMet))
+    return f.where.step >= cause.where.step;
   return !earlier(seen_at(f), cause.where);
 }
 

@@ -287,9 +287,10 @@ class Nonfinite {
       // A row that sees a bad key is bad on every rank: only one rank alone can be told from the others.
       return shown.size() == 1 ? shown : std::vector<int>();
     }
-    const bool reduced =
-        kind == kGradient || kind == kGradNorm || kind == kLoss || (kind == kNumber && !own_number(seen_[0]));
+    const bool reduced = kind == kGradient || kind == kGradNorm || kind == kLoss;
     if (reduced && shown.size() > 1) return {};
+    // A reduction gives all of them the same: where one alone is bad, its call met another.
+    if (kind == kNumber && !own_number(seen_[0])) return {};
     return own_number(seen_[0]) && computed_alone(seen_[0]) ? shown : without_sharers(shown);
   }
 
