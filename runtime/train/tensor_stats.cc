@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -97,15 +98,17 @@ uint64_t finish(uint64_t hash) {
   return hash ^ hash >> 33;
 }
 
-// Over 64-bit words, word i in lane i mod 8, then over the lanes; the last word is filled up with zeros.
-uint64_t checksum(const void* memory, size_t bytes) {
-  const char* from = static_cast<const char*>(memory);
+// Over 64-bit words, word i in lane i mod 8, then over the lanes; the last word is filled up with zeros. Of two tensors of
+// one size, their words are joined first.
+uint64_t checksum(const void* memory, size_t bytes, const void* second = nullptr) {
+  const char *from = static_cast<const char*>(memory), *beside = static_cast<const char*>(second);
   std::array<uint64_t, kLanes> lanes;
   for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = uint64_t(lane);
   const auto take = [&](int lane, size_t at, size_t n) {
-    uint64_t word = 0;
+    uint64_t word = 0, other = 0;
     std::memcpy(&word, from + at, n);
-    lanes[lane] = mix(lanes[lane], word);
+    if (beside) std::memcpy(&other, beside + at, n);
+    lanes[lane] = mix(lanes[lane], word ^ std::rotl(other, 23));
   };
   size_t at = 0;
   for (; at + 8 * kLanes <= bytes; at += 8 * kLanes)
@@ -114,6 +117,11 @@ uint64_t checksum(const void* memory, size_t bytes) {
   uint64_t sum = bytes;
   for (const uint64_t lane : lanes) sum = finish(mix(sum, finish(lane)));
   return sum;
+}
+
+// Of what has no checksum of its own: equal bits have equal sums, and others next to never.
+uint64_t fingerprint(const TensorStat& stat) {
+  return finish(mix(std::bit_cast<uint64_t>(stat.norm), std::bit_cast<uint64_t>(stat.projection))) | 1;
 }
 
 template <class T>
@@ -163,16 +171,19 @@ TensorStats::Item TensorStats::item(Parameter& p, size_t index, const Tensor& te
   item.record.role = uint16_t(role);
   item.record.part = p.spec.replicated ? 0xFFFF : uint16_t(context_.coord.tp);
   item.record.count = uint64_t(tensor.count());
-  item.checksum = true;
   return item;
 }
 
-void TensorStats::measure(const char* kernel, std::vector<Item> items, std::vector<Sample> samples) {
+// Gradients lie in few buckets: what is read is declared by bucket, everything else by tensor.
+std::vector<Tensor> TensorStats::gradients(ParameterStore& store, bool replicated_only) {
   std::vector<Tensor> reads;
-  for (const Item& item : items) {
-    reads.push_back(item.tensor);
-    if (item.second.defined()) reads.push_back(item.second);
-  }
+  for (const GradBucket& bucket : store.buckets())
+    if (bucket.replicated || !replicated_only) reads.push_back(bucket.grads);
+  return reads;
+}
+
+void TensorStats::measure(const char* kernel, const std::vector<Tensor>& reads, std::vector<Item> items,
+                          std::vector<Sample> samples) {
   context_.device->launch(*context_.compute, kernel, std::span<const Tensor>(reads), std::span<const Tensor>(),
                           [items = std::move(items), samples = std::move(samples), before = before_] {
                             for (const Item& item : items) record(item);
@@ -185,12 +196,11 @@ void TensorStats::record(const Item& item) {
   const bool sums = !item.second.defined();
   with_values(item.tensor, [&](auto values) {
     if (sums) add_sums(values, stat);
-    if (item.checksum) stat.checksum = checksum(values.data(), values.size_bytes());
+    if (item.copies == Copies::kChecksum)
+      stat.checksum = checksum(values.data(), values.size_bytes(),
+                               sums ? nullptr : item.second.data<typename decltype(values)::element_type>());
   });
-  if (item.second.defined())
-    with_values(item.second, [&](auto values) {
-      stat.checksum = finish(mix(stat.checksum, checksum(values.data(), values.size_bytes())));
-    });
+  if (item.copies == Copies::kFingerprint) stat.checksum = fingerprint(stat);
   TensorStatRecord full = item.record;
   full.checksum = stat.checksum;
   full.norm = sums ? stat.norm : std::numeric_limits<double>::quiet_NaN();
@@ -246,9 +256,9 @@ void TensorStats::take_local(ParameterStore& store) {
   std::vector<Item> items;
   for (Parameter& p : store.all()) {
     items.push_back(item(p, items.size(), p.grad, TensorRole::kLocalGradient));
-    items.back().checksum = p.spec.replicated && !context_.sequence_parallel();
+    items.back().copies = p.spec.replicated && !context_.sequence_parallel() ? Copies::kFingerprint : Copies::kNone;
   }
-  measure("statistics.local_gradients", std::move(items));
+  measure("statistics.local_gradients", gradients(store), std::move(items));
 }
 
 void TensorStats::take_over_tp(ParameterStore& store) {
@@ -256,31 +266,39 @@ void TensorStats::take_over_tp(ParameterStore& store) {
   std::vector<Item> items;
   size_t index = 0;
   for (Parameter& p : store.all()) {
-    if (p.spec.replicated) items.push_back(item(p, index, p.grad, TensorRole::kGradientOverTp));
+    if (p.spec.replicated) {
+      items.push_back(item(p, index, p.grad, TensorRole::kGradientOverTp));
+      items.back().copies = Copies::kFingerprint;
+    }
     ++index;
   }
-  measure("statistics.gradients_over_tp", std::move(items));
+  measure("statistics.gradients_over_tp", gradients(store, true), std::move(items));
 }
 
 void TensorStats::take_over_cp(ParameterStore& store) {
   if (!rs_enabled()) return;
   std::vector<Item> items;
-  for (Parameter& p : store.all()) items.push_back(item(p, items.size(), p.grad, TensorRole::kGradientOverCp));
-  measure("statistics.gradients_over_cp", std::move(items));
+  for (Parameter& p : store.all()) {
+    items.push_back(item(p, items.size(), p.grad, TensorRole::kGradientOverCp));
+    items.back().copies = Copies::kFingerprint;
+  }
+  measure("statistics.gradients_over_cp", gradients(store), std::move(items));
 }
 
 void TensorStats::take(ParameterStore& store) {
   if (!rs_enabled()) return;
+  std::vector<Tensor> reads = gradients(store);
   std::vector<Item> items;
   size_t index = 0;
   for (Parameter& p : store.all()) {
+    reads.insert(reads.end(), {p.value, p.m, p.v});
     items.push_back(item(p, index, p.grad, TensorRole::kGradient));
     items.push_back(item(p, index, p.value, TensorRole::kParameter));
     items.push_back(item(p, index, p.m, TensorRole::kMoments));
     items.back().second = p.v;
     ++index;
   }
-  measure("statistics.parameters", std::move(items), samples(store));
+  measure("statistics.parameters", reads, std::move(items), samples(store));
 }
 
 }  // namespace ringscope

@@ -46,11 +46,13 @@ class TensorStats {
   void take(ParameterStore& store);
 
  private:
+  // How copies are told from each other.
+  enum class Copies { kNone, kFingerprint, kChecksum };
   // A tensor and what is known of its row beforehand.
   struct Item {
     Tensor tensor;
     TensorStatRecord record{};
-    bool checksum = false;
+    Copies copies = Copies::kChecksum;
     Tensor second;  // if defined, the checksum is of both tensors, and nothing else is computed
   };
   struct Sample {
@@ -60,7 +62,9 @@ class TensorStats {
   using Before = std::vector<std::array<double, 3>>;  // value, m, v by sample
 
   Item item(Parameter& parameter, size_t index, const Tensor& tensor, TensorRole role);
-  void measure(const char* kernel, std::vector<Item> items, std::vector<Sample> samples = {});
+  static std::vector<Tensor> gradients(ParameterStore& store, bool replicated_only = false);
+  void measure(const char* kernel, const std::vector<Tensor>& reads, std::vector<Item> items,
+               std::vector<Sample> samples = {});
   static void record(const Item& item);
   static void record(const Sample& sample, std::array<double, 3>& before);
   std::vector<Sample> samples(ParameterStore& store);
