@@ -164,7 +164,7 @@ class Chain {
     }
     if (!(total > 0)) return false;
     for (const int rank : ranks_) {
-      if (const StepNumber* loss = reported(rank);
+      if (const StepNumber* loss = numbers_.last(step_, rank, Q::kLoss);
           sums && loss && std::isfinite(loss->value) &&
           std::fabs(loss->value * total - sum) > 64 * kRounding * size * double(ranks_.size()))
         return true;
@@ -172,14 +172,6 @@ class Chain {
         if (gradient_is_off(rank, microbatch, total)) return true;
     }
     return false;
-  }
-
-  // Behind the last of its reductions.
-  const StepNumber* reported(int rank) const {
-    Axis last = Axis::kUnknown;
-    for (const Axis axis : {Axis::kCp, Axis::kDp})
-      if (groups_.along(rank, axis)) last = axis;
-    return numbers_.find(step_, rank, Q::kLoss, last);
   }
 
   bool gradient_is_off(int rank, int microbatch, double by) const {
@@ -243,7 +235,7 @@ class Chain {
     std::vector<const StepNumber*> in, out;
     double sum = 0, size = 0;
     for (const int rank : group) {
-      const bool behind_cp = b.axis == Axis::kDp && groups_.along(rank, Axis::kCp);
+      const bool behind_cp = b.axis == Axis::kDp && numbers_.reduced_over(quantity, Axis::kCp);
       in.push_back(numbers_.find(step_, rank, quantity, behind_cp ? Axis::kCp : Axis::kUnknown));
       out.push_back(numbers_.find(step_, rank, quantity, b.axis));
       if (!in.back() || !out.back() || !std::isfinite(in.back()->value + out.back()->value)) return;
@@ -334,7 +326,7 @@ class Chain {
                                .against = b.majority ? 0.0 : 1.0,
                                .observations = double(steps)});
     f.sentence = what(b) + " from step " + std::to_string(b.step) + " on: " + numbers_text(b);
-    if (b.axis != Axis::kUnknown)
+    if (b.axis != Axis::kUnknown && b.stage != Break::kCount)  // counts belong to CP and DP together
       if (const std::vector<int>* group = groups_.along(b.shown, b.axis)) f.group = GroupRef{name(b.axis), *group};
     for (const size_t row : b.rows) {
       if (row == kNoStepValue) continue;

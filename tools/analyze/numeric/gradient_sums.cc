@@ -26,6 +26,8 @@ class Sums {
     for (size_t i = 0; i < rows_.size(); ++i) {
       const TensorStatRow& r = rows_[i];
       if (!gradient(r.role) || std::isnan(r.projection)) continue;
+      over_tp_ = over_tp_ || r.role == TensorRole::kGradientOverTp;
+      over_cp_ = over_cp_ || r.role == TensorRole::kGradientOverCp;
       const auto [it, fresh] = at_[{r.where.step, index.view.text(r.name), r.part}].try_emplace({r.rank, r.role}, i);
       if (!fresh) it->second = SIZE_MAX;  // two of them: which counts is not known
     }
@@ -79,18 +81,19 @@ class Sums {
   size_t input(const Members& members, int rank, Axis axis) const {
     size_t row = SIZE_MAX;
     if (axis == Axis::kDp) row = find(members, rank, TensorRole::kGradientOverCp);
-    if (axis == Axis::kDp && row == SIZE_MAX && groups_.along(rank, Axis::kCp)) return SIZE_MAX;
+    if (axis == Axis::kDp && row == SIZE_MAX && (over_cp_ || groups_.along(rank, Axis::kCp))) return SIZE_MAX;
     if (axis != Axis::kTp && row == SIZE_MAX) row = find(members, rank, TensorRole::kGradientOverTp);
     if (row != SIZE_MAX) return row;
     row = find(members, rank, TensorRole::kLocalGradient);
     // What TP replicates is summed over it first, unless its ranks hold copies (they have a checksum then).
     const bool summed = row != SIZE_MAX && axis != Axis::kTp && rows_[row].part < 0 && !rows_[row].checksum &&
-                        groups_.along(rank, Axis::kTp);
+                        (over_tp_ || groups_.along(rank, Axis::kTp));
     return summed ? SIZE_MAX : row;
   }
   size_t output(const Members& members, int rank, Axis axis) const {
     if (axis == Axis::kTp) return find(members, rank, TensorRole::kGradientOverTp);
-    if (axis == Axis::kCp && groups_.along(rank, Axis::kDp)) return find(members, rank, TensorRole::kGradientOverCp);
+    if (axis == Axis::kCp && (over_cp_ || groups_.along(rank, Axis::kDp)))
+      return find(members, rank, TensorRole::kGradientOverCp);
     return find(members, rank, TensorRole::kGradient);
   }
 
@@ -155,6 +158,7 @@ class Sums {
   const Groups groups_;
   const std::vector<TensorStatRow>& rows_;
   std::map<TensorKey, Members> at_;
+  bool over_tp_ = false, over_cp_ = false;  // does the job have gradients that are reduced in part?
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <set>
 
 namespace ringscope {
 
@@ -14,6 +15,7 @@ StepNumbers::StepNumbers(const TraceIndex& index) {
     const auto [it, fresh] =
         numbers_.try_emplace({r.where.step, r.rank, r.quantity, r.axis, r.where.microbatch}, Entry{{r.value, i}});
     it->second.twice = !fresh;
+    reduced_.insert({r.quantity, r.axis});
     steps_.push_back(r.where.step);
     if (r.where.microbatch >= 0) microbatches_.push_back(r.where.microbatch);
   }
@@ -35,16 +37,43 @@ const StepNumber* StepNumbers::find(int step, int rank, StepQuantity quantity, A
 }
 
 const StepNumber* StepNumbers::last(int step, int rank, StepQuantity quantity) const {
-  for (const Axis axis : {Axis::kDp, Axis::kCp, Axis::kTp, Axis::kUnknown})
-    if (const StepNumber* number = find(step, rank, quantity, axis)) return number;
-  return nullptr;
+  for (const Axis axis : {Axis::kDp, Axis::kCp, Axis::kTp})
+    if (reduced_over(quantity, axis)) return find(step, rank, quantity, axis);
+  return find(step, rank, quantity);
 }
 
 const StepNumber* StepNumbers::of_step(int step, int rank, StepQuantity quantity) const {
   return microbatches_.empty() ? nullptr : find(step, rank, quantity, Axis::kUnknown, microbatches_.back());
 }
 
+namespace {
+
+// Do the rows that the members were dealt bear the label of their group? TP ranks hold the same rows, CP ranks parts of
+// the same samples, DP ranks other samples. Without rows the label is believed.
+bool bears_label(const TraceIndex& index, const CommRow& comm) {
+  std::set<std::vector<DealtRun>> rows;
+  std::set<std::set<uint32_t>> samples;
+  for (const int rank : comm.ranks) {
+    const auto dealt = index.dealt.find(rank);
+    if (dealt == index.dealt.end()) return true;
+    rows.insert(dealt->second);
+    std::set<uint32_t> of;
+    for (const DealtRun& run : dealt->second) of.insert(run.sample);
+    samples.insert(std::move(of));
+  }
+  switch (comm.axis) {
+    case Axis::kTp: return rows.size() == 1;
+    case Axis::kCp: return samples.size() == 1 && rows.size() == comm.ranks.size();
+    case Axis::kDp: return samples.size() == comm.ranks.size();
+    default: return true;
+  }
+}
+
+}  // namespace
+
 Groups::Groups(const TraceIndex& index) {
+  for (const CommRow& comm : index.view.comms)
+    if (!bears_label(index, comm)) return;  // whose values went into what is not known then
   for (const CommRow& comm : index.view.comms) {
     if (comm.ranks.size() < 2 || std::find(comm.ranks.begin(), comm.ranks.end(), -1) != comm.ranks.end()) continue;
     bool fresh = true;  // a communicator that was made anew holds the same members

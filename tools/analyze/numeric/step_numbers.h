@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -26,7 +27,9 @@ class StepNumbers {
   const std::vector<int>& microbatches() const { return microbatches_; }  // of all steps, sorted
   // axis kUnknown = the rank's own. Null: not recorded, or more than once.
   const StepNumber* find(int step, int rank, StepQuantity, Axis axis = Axis::kUnknown, int microbatch = -1) const;
-  // As the rank's last reduction left it; its own where it reduces nothing.
+  // Does the job reduce this quantity over this axis?
+  bool reduced_over(StepQuantity quantity, Axis axis) const { return reduced_.contains({quantity, axis}); }
+  // As the job's last reduction left it; its own where it reduces nothing.
   const StepNumber* last(int step, int rank, StepQuantity) const;
   // Of the last microbatch of the step that the job has.
   const StepNumber* of_step(int step, int rank, StepQuantity) const;
@@ -38,9 +41,11 @@ class StepNumbers {
     bool twice = false;
   };
   std::map<Key, Entry> numbers_;
+  std::set<std::pair<StepQuantity, Axis>> reduced_;
   std::vector<int> steps_, microbatches_;
 };
 
+// Groups by the labels of their communicators. Where rows that ranks were dealt contradict a label, there is none.
 class Groups {
  public:
   explicit Groups(const TraceIndex& index);
