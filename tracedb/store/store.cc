@@ -62,6 +62,7 @@ std::string enum_words() {
   add_words<OpState>(sql, "op_state", 3);
   add_words<PositionRole>(sql, "position_role", 4);
   add_words<TensorRole>(sql, "tensor_role", int(TensorRole::kCount));
+  add_words<StepQuantity>(sql, "step_quantity", int(StepQuantity::kCount));
   for (int i = 1; i <= 4; ++i)
     sql += "INSERT INTO enum_name VALUES('access_mode'," + std::to_string(i) + ",'" + name(AccessMode(i)) + "');";
   sql +=

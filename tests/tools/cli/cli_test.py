@@ -130,7 +130,7 @@ class Words(CliTest):
         self.refused(2, "unknown verb 'diagnoes'; did you mean 'diagnose'?", "diagnoes")
         self.refused(2, "unknown flag --seq-lenght; did you mean --seq-length?", "train", "--seq-lenght", "64")
         self.refused(2, "unknown flag --trac", "train", "--trac", "x.db")  # no guessing of prefixes
-        self.refused(2, "one word too many", "faults", "x")
+        self.refused(2, "is nothing that faults does", "faults", "x")
         self.refused(2, "needs a value", "train", "--trace")
         self.refused(2, "given twice", "train", "--tp", "2", "--tensor-model-parallel-size", "2")
         self.refused(2, "is a switch", "train", "--quiet=yes")
