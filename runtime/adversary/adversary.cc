@@ -89,7 +89,7 @@ void RankAdversary::act_on_host(const Action& action) {
     case Op::kKill: return end(false);
     case Op::kHang:
       return stop_unless(sched.block_until(never_, [] { return false; }, {"a host that issues nothing more"}));
-    case Op::kPause: over_ = !sched.sleep_until(sched.now() + int64_t(real(action.mutation->value) * 1e9)); return;
+    case Op::kPause: return stop_unless(sched.sleep_until(sched.now() + int64_t(real(action.mutation->value) * 1e9)));
     default: return;
   }
 }
