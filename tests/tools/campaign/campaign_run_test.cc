@@ -12,7 +12,7 @@ using namespace ringscope::campaign;
 
 namespace {
 
-constexpr uint64_t kSeed = 20;
+constexpr uint64_t kSeed = 21;
 constexpr int kMutants = 150;
 
 double rate(int n, int all) { return all ? double(n) / all : 0; }
