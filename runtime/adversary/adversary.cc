@@ -234,7 +234,14 @@ void RankAdversary::launch(Launch launch) {
 }
 
 void RankAdversary::note_dropped(std::span<const Tensor> writes) {
-  for (const Tensor& t : writes) dropped_.push_back({t.buffer()->id(), t.offset_bytes(), t.offset_bytes() + t.bytes()});
+  for (const Tensor& t : writes) {
+    // What lasts from step to step holds the values of the step before: those are an observation.
+    const MemCategory category = t.buffer()->category();
+    if (category == MemCategory::kParameter || category == MemCategory::kGradient ||
+        category == MemCategory::kOptimizer)
+      continue;
+    dropped_.push_back({t.buffer()->id(), t.offset_bytes(), t.offset_bytes() + t.bytes()});
+  }
 }
 
 void RankAdversary::note_written(std::span<const Tensor> writes) {
