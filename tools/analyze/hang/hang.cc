@@ -125,7 +125,7 @@ class Diagnosis {
     roots_ = cross_group_cycles(index_, stuck);
     if (roots_.empty()) roots_ = p2p_cycles(index_, stuck);
     if (!roots_.empty()) return;
-    const std::vector<int> silent = silent_hosts(index_);
+    const std::vector<int> silent = silent_hosts(index_, stuck);
     for (const Divergence& d : merge_divergences(index_, find_missing_tails(index_, stuck)))
       roots_.push_back(tail_finding(index_, d));
     add_silent_hosts(silent);

@@ -49,7 +49,7 @@ std::vector<Finding> p2p_cycles(const TraceIndex&, const Stuck&);             //
 std::vector<Divergence> find_missing_tails(const TraceIndex&, const Stuck&);  // missing_tail.cc
 // Ranks, alive in a declared stall, whose host neither waits for a stream nor issues anything: the last that it did was no
 // wait, although the trace records waits of hosts. Sorted.
-std::vector<int> silent_hosts(const TraceIndex&);                           // silent_host.cc
+std::vector<int> silent_hosts(const TraceIndex&, const Stuck&);             // silent_host.cc
 Finding silent_finding(const TraceIndex&, const std::vector<int>& ranks);   // silent_host.cc
 std::string silent_text(const TraceIndex&, const std::vector<int>& ranks);  // silent_host.cc
 Finding tail_finding(const TraceIndex&, const Divergence&);                 // missing_tail.cc

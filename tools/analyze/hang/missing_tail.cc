@@ -100,18 +100,14 @@ class Tails {
     const size_t makers = absence.makers.size(), lacking = d.ranks.size();
     const uint64_t place = place_by_label(index_, with, without, d.seq);
     d.support.observations += history.seen;
-    // Others that came to their end: either they had less to do (uneven batches), or this is one call too many. The label
-    // tells, a period alone does not.
+    // Others that came to their end: either they had less to do (uneven batches), or this is one call too many, which a label
+    // can tell.
     const bool over = std::all_of(d.ranks.begin(), d.ranks.end(), [&](int rank) {
       const RankExitRow* exit = index_.exit_of(rank);
       return exit && exit->status == 0;
     });
     const std::optional<bool> belongs = belongs_by_label(index_, with, place);
-    if (over && makers < lacking && !belongs.value_or(false)) {
-      if (!belongs) {
-        d.ranks.clear();
-        return;
-      }
+    if (over && makers < lacking && !belongs.value_or(true)) {
       d.support.observations = 1;
       accuse_makers(d, absence);
       d.why = "the others had made all their calls, and ended";

@@ -29,7 +29,7 @@ LastDone last_done(const TraceIndex& index, int rank) {
 
 }  // namespace
 
-std::vector<int> silent_hosts(const TraceIndex& index) {
+std::vector<int> silent_hosts(const TraceIndex& index, const Stuck& stuck) {
   std::vector<int> silent;
   const bool waits_recorded = std::any_of(index.view.syncs.begin(), index.view.syncs.end(),
                                           [](const SyncRow& sync) { return sync.kind == SyncKind::kHostSync; });
@@ -39,7 +39,8 @@ std::vector<int> silent_hosts(const TraceIndex& index) {
   for (int rank : index.ranks()) {
     const RankExitRow* exit = index.exit_of(rank);
     const auto [begin, end] = index.ops_of(rank);
-    const bool alive = exit && exit->status == -2;
+    // What it issued before was joined by all, so nothing of it is stuck.
+    const bool alive = exit && exit->status == -2 && !std::binary_search(stuck.ranks.begin(), stuck.ranks.end(), rank);
     // Of several threads, each would have to be silent.
     if (!alive || host_threads(index, rank).size() != 1 || !index.lossless(rank, index.view.ops[end - 1].enqueue_ns, 0))
       continue;

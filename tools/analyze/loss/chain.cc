@@ -25,6 +25,7 @@ using Q = StepQuantity;
 
 constexpr double kRounding = 0x1p-52;  // of a few fp64 operations
 // Of an fp32 kernel, relative: exp(x) errs by |x| u and its own error, u = 2^-24; a label's 1 - p by that of 1 and p.
+constexpr double kUnderflow = 1e-30;  // probabilities below 1e-38 are 0 in fp32, however many of them there are
 constexpr double kLabelNoise = 4e-6, kOtherNoise = 3e-5;
 constexpr double kNamedFactor = 1e-5;  // how far a ratio may be from a product of sizes to bear its name
 
@@ -180,7 +181,8 @@ class Chain {
     const StepNumber* labels = numbers_.find(step_, rank, Q::kRowsLabels, Axis::kUnknown, microbatch);
     if (!labels || !gradient || !miss || !std::isfinite(gradient->value * by) || !std::isfinite(miss->value))
       return false;
-    return std::fabs(gradient->value * by - miss->value) > kLabelNoise * labels->value + kOtherNoise * miss->value;
+    return std::fabs(gradient->value * by - miss->value) >
+           kLabelNoise * labels->value + kOtherNoise * miss->value + kUnderflow;
   }
 
   std::optional<Break> backward() const {

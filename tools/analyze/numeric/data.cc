@@ -29,10 +29,10 @@ bool computed(const Finding& f) {
 
 // Can `cause`, a root of another family, be what is behind a data finding?
 bool may_cause(const Finding& cause, const Finding& f) {
-  // Calls that went wrong somewhere, nobody knows where, make replicas differ and hand out other blocks before anything
-  // stands still.
+  // Calls that went wrong somewhere, nobody knows where, make replicas differ, hand out other blocks and reduce other bytes
+  // before anything stands still.
   const bool blocks = f.op == "block";
-  if (cause.root && cause.id == "hang.undecided") return f.id == "numeric.replica" || blocks;
+  if (cause.root && cause.id == "hang.undecided") return starts_with(f, "numeric.") || starts_with(f, "loss.") || blocks;
   if (cause.root && blocks && starts_with(cause, "hang.") && cause.where.step < 0) return true;
   if (!cause.root || cause.where.step < 0) return false;
   // The calls that met lie at different places of the step on different ranks, and its place is one of them.
