@@ -9,6 +9,7 @@
 #include "tools/analyze/hang/hang.h"
 #include "tools/analyze/hang/history.h"
 #include "tools/analyze/hang/labels.h"
+#include "tools/analyze/hang/steps.h"
 #include "tools/analyze/ring/ring.h"
 
 namespace ringscope {
@@ -107,12 +108,10 @@ class Tails {
       return exit && exit->status == 0;
     });
     const std::optional<bool> belongs = belongs_by_label(index_, with, place);
-    if (over && makers < lacking && !belongs.value_or(false)) {
-      d.support.observations = 1;
-      accuse_makers(d, absence);
-      d.why = "the others had made all their calls, and ended";
-      if (!belongs) d.ranks.clear();
-      return;
+    if (const std::optional<bool> precedes = by_other_steps(*calls, op.rank, d)) {
+      if (!*precedes) return accuse_makers(d, absence);
+      d.why = "the group made this call at this place in other steps";
+      return place_at(d, with, place);
     }
     const bool told = history.next != 0 && from_earlier_step(index_, with.ops[history.at], with.op(d.seq), history);
     if (more_of_one || (told && history.next == call && !other_label(with, history.at, d.seq))) {
@@ -120,15 +119,46 @@ class Tails {
       d.why = "the group made this call at this place before";
     } else if (told) {
       return accuse_makers(d, absence);
+    } else if (over && makers < lacking && !belongs.value_or(false)) {
+      d.support.observations = 1;
+      accuse_makers(d, absence);
+      d.why = "the others had made all their calls, and ended";
+      if (!belongs) d.ranks.clear();
+      return;
     } else if (makers < lacking) {
       return accuse_makers(d, absence);
     } else if (makers == lacking && !belongs.value_or(false)) {
       d.ranks.clear();
       return;
     }
+    place_at(d, with, place);
+  }
+
+  void place_at(Divergence& d, const Strand& with, uint64_t place) const {
     d.seq = d.earliest = place;
     d.expected = with.op(place);
     if (!has_label(view_.ops[d.expected])) d.earliest = earliest_place(with, place, 1);
+  }
+
+  // Does the call belong to its step, by other steps of the group? Empty = they do not tell.
+  std::optional<bool> by_other_steps(const CommCalls& calls, int maker, Divergence& d) const {
+    std::vector<Strand> strands;
+    for (const MemberCalls& member : calls.members)
+      if (!member.calls.empty()) strands.push_back(strand_of(index_, member));
+    const Steps steps(index_, strands);
+    const uint64_t n = steps.first_difference(d.seq);
+    const Precedent precedent = steps.precedent(n);
+    if (!precedent.known()) return std::nullopt;
+    d.support.observations = precedent.seen;
+    d.support.against = precedent.against;
+    bool makes = false, lacks = false;
+    for (const Strand& strand : strands) {
+      const bool accused = std::binary_search(d.ranks.begin(), d.ranks.end(), strand.rank);
+      if (strand.rank == maker) makes = steps.conforms(precedent, strand, n);
+      if (accused && strand.at(n) != 0) lacks = lacks || steps.conforms(precedent, strand, n);
+    }
+    if (makes == lacks && makes) return std::nullopt;
+    return makes;
   }
 
   // The call that came there before carries another label, one that the group used again and again, and this call's
