@@ -88,11 +88,16 @@ void RankAdversary::act_on_host(const Action& action) {
     case Op::kExit: return end(true);
     case Op::kKill: return end(false);
     case Op::kHang:
-      over_ = !sched.block_until(never_, [] { return false; }, {"a host that issues nothing more"});
-      return;
-    case Op::kPause: over_ = !sched.sleep_until(sched.now() + int64_t(real(action.mutation->value) * 1e9)); return;
+      return stop_unless(sched.block_until(never_, [] { return false; }, {"a host that issues nothing more"}));
+    case Op::kPause: return stop_unless(sched.sleep_until(sched.now() + int64_t(real(action.mutation->value) * 1e9)));
     default: return;
   }
+}
+
+// The run stopped while the host stood still: what its thread comes to from now on, it never did.
+void RankAdversary::stop_unless(bool goes_on) {
+  over_ = !goes_on;
+  if (over_) rs_thread_mute(1);
 }
 
 // The thread goes on through its program, which does nothing any more and leaves no trace of it.
@@ -229,7 +234,14 @@ void RankAdversary::launch(Launch launch) {
 }
 
 void RankAdversary::note_dropped(std::span<const Tensor> writes) {
-  for (const Tensor& t : writes) dropped_.push_back({t.buffer()->id(), t.offset_bytes(), t.offset_bytes() + t.bytes()});
+  for (const Tensor& t : writes) {
+    // What lasts from step to step holds the values of the step before: those are an observation.
+    const MemCategory category = t.buffer()->category();
+    if (category == MemCategory::kParameter || category == MemCategory::kGradient ||
+        category == MemCategory::kOptimizer)
+      continue;
+    dropped_.push_back({t.buffer()->id(), t.offset_bytes(), t.offset_bytes() + t.bytes()});
+  }
 }
 
 void RankAdversary::note_written(std::span<const Tensor> writes) {

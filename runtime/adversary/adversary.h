@@ -3,7 +3,8 @@
 // sites instead, and issues nothing.
 //
 // What mutations mean (the grammar is in runtime/fault/mutation.h):
-//   drop      never issued, no row. Statistics that read what a dropped kernel would have written go with it.
+//   drop      never issued, no row. Statistics that read what a dropped kernel would have written go with it, unless that
+//             memory (parameters, gradients, optimizer) keeps values from step to step.
 //   swap      the call is issued behind the rank's next one on that stream.
 //   early     the event's record is what would have been recorded in front of the operation before.
 //   stale     the event keeps (a wait: is for) the record before of that event's name.
@@ -54,6 +55,7 @@ class RankAdversary : public Seam {
   bool over() const { return over_; }
   void act_on_host(const Action& action);
   void end(bool witnessed);
+  void stop_unless(bool goes_on);
 
   // calls
   void call(Call call, uint32_t group);

@@ -137,12 +137,10 @@ struct Call {
 class ThreadCommunicator : public Communicator {
  public:
   ThreadCommunicator(std::shared_ptr<CommWorld> world, Device& device, std::vector<int> ranks, int rank, uint32_t id,
-                     Axis axis, const char* name, std::shared_ptr<FifoSet> fifos)
+                     Axis axis, std::shared_ptr<FifoSet> fifos)
       : world_(std::move(world)), device_(device), ranks_(std::move(ranks)), rank_(rank), id_(id),
         axis_(axis), member_{std::move(fifos), rank, int(ranks_.size())},
-        sent_(std::make_shared<std::atomic<uint64_t>>(0)), send_seq_(ranks_.size(), 0), recv_seq_(ranks_.size(), 0) {
-    record_creation(name);
-  }
+        sent_(std::make_shared<std::atomic<uint64_t>>(0)), send_seq_(ranks_.size(), 0), recv_seq_(ranks_.size(), 0) {}
 
   int rank() const override { return rank_; }
   int size() const override { return int(ranks_.size()); }
@@ -368,21 +366,6 @@ class ThreadCommunicator : public Communicator {
     return tracks;
   }
 
-  void record_creation(const char* name) {
-    int creation = 0;
-    world_->sched.update(world_->channel, [&] { creation = world_->created[device_.rank()]++; });
-    if (!rs_enabled()) return;
-    CommRecord record{};
-    record.comm = id_;
-    record.size = uint32_t(size());
-    record.name = rs_intern(name);
-    record.axis = uint16_t(axis_);
-    record.group_rank = uint16_t(rank_);
-    record.creation = uint64_t(creation);
-    emit(RecordKind::kComm, record);
-    for (int r = 0; r < size(); ++r) emit(RecordKind::kCommRank, CommRankRecord{id_, uint32_t(r), uint64_t(ranks_[r])});
-  }
-
   std::shared_ptr<CommWorld> world_;
   Device& device_;
   std::vector<int> ranks_;
@@ -428,12 +411,43 @@ std::unique_ptr<Communicator> ThreadCommunicator::split(int color, int key, Axis
 
 }  // namespace
 
+namespace {
+
+// What a rank asks for, before it waits for the others: a creation that never ends is in the trace. Returns the op id.
+uint64_t record_creation(Device& device, uint32_t id, const std::vector<int>& ranks, int group_rank, Axis axis,
+                         const char* name, int nth) {
+  if (!rs_enabled()) return 0;
+  CommRecord comm{};
+  comm.comm = id;
+  comm.size = uint32_t(ranks.size());
+  comm.name = rs_intern(name);
+  comm.axis = uint16_t(axis);
+  comm.group_rank = uint16_t(group_rank);
+  comm.creation = uint64_t(nth);
+  emit(RecordKind::kComm, comm);
+  for (size_t r = 0; r < ranks.size(); ++r)
+    emit(RecordKind::kCommRank, CommRankRecord{id, uint32_t(r), uint64_t(ranks[r])});
+  OpEnqueueRecord op{};
+  op.op = rs_next_op();
+  op.where = device.where().pack();
+  op.name = comm.name;
+  op.kind = uint16_t(OpKind::kCommInit);
+  emit(RecordKind::kOpEnqueue, op, device.first_lane());
+  emit(RecordKind::kOpStart, OpStartRecord{op.op}, device.first_lane());
+  return op.op;
+}
+
+}  // namespace
+
 std::unique_ptr<Communicator> comm_init(const std::shared_ptr<CommWorld>& world, Device& device,
                                         const std::vector<int>& ranks, Axis axis, const char* name) {
   const auto own = std::find(ranks.begin(), ranks.end(), device.rank());
   RS_CHECK(own != ranks.end(), "a rank creates communicators that it belongs to");
+  const int group_rank = int(own - ranks.begin());
   CommWorld::Forming* forming = nullptr;
+  int creation = 0;
   world->sched.update(world->channel, [&] {
+    creation = world->created[device.rank()]++;
     const int nth = world->calls[{ranks, device.rank()}]++;
     forming = &world->forming[{ranks, nth}];
     if (forming->joined++ == 0) {
@@ -441,11 +455,12 @@ std::unique_ptr<Communicator> comm_init(const std::shared_ptr<CommWorld>& world,
       forming->fifos = std::make_shared<FifoSet>(world->sched, int(ranks.size()), world->options);
     }
   });
+  const uint64_t op = record_creation(device, forming->id, ranks, group_rank, axis, name, creation);
   if (!world->sched.block_until(world->channel, [&] { return forming->joined == int(ranks.size()); },
                                 {"the other ranks to create a communicator"}))
     return nullptr;
-  return std::make_unique<ThreadCommunicator>(world, device, ranks, int(own - ranks.begin()), forming->id, axis, name,
-                                              forming->fifos);
+  if (op) emit(RecordKind::kOpEnd, OpEndRecord{op, 0}, device.first_lane());
+  return std::make_unique<ThreadCommunicator>(world, device, ranks, group_rank, forming->id, axis, forming->fifos);
 }
 
 }  // namespace ringscope

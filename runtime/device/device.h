@@ -90,6 +90,9 @@ class Device {
   Stream& create_stream(const char* name);
   Stream* find_stream(std::string_view name);  // null = there is none
 
+  // Where what the host does without a stream is recorded: the id of the rank's first one, there or not.
+  uint16_t first_lane() const { return uint16_t(rank_ * 8); }
+
   // Contents are undefined: filled with 0xFF bytes, a NaN, so that a missing write shows.
   Tensor allocate(DType, std::initializer_list<int64_t> shape, MemCategory, const char* name);
 

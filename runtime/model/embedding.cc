@@ -5,6 +5,7 @@
 #include "runtime/kernels/kernels.h"
 #include "runtime/model/batch_records.h"
 #include "runtime/model/block.h"
+#include "runtime/model/loss_records.h"
 #include "runtime/model/names.h"
 #include "runtime/model/tensor_parallel.h"
 
@@ -86,6 +87,7 @@ void Head::forward(const Tensor& hidden, const ModelBatch& batch, const Tensor& 
                           sums[1]);
   if (ctx_.tp) ctx_.tp->all_reduce(compute, sums, sums, RedOp::kSum, "loss.sum_ar");
   kernels::loss_sum(device, compute, saved.m, sums[0], sums[1], batch.labels, totals);
+  record_loss_rows(ctx_, saved.m, sums[0], sums[1], batch.labels);
 }
 
 Tensor Head::backward(const ModelBatch& batch, const HeadSaved& saved) {
@@ -94,6 +96,8 @@ Tensor Head::backward(const ModelBatch& batch, const HeadSaved& saved) {
   Tensor d_logits = ctx_.allocate({batch.tokens, table_.rows()}, "head.dlogits");
   kernels::cross_entropy_backward(device, compute, saved.logits, table_.valid_rows(), saved.m, saved.sum_exp,
                                   batch.labels, table_.first_row(), batch.divisor, d_logits);
+  record_loss_gradient(ctx_, saved.logits, table_.valid_rows(), saved.m, saved.sum_exp, batch.labels,
+                       table_.first_row(), d_logits);
   const Tensor all = tensor_parallel::enter(ctx_, saved.hidden, "head.in_ag_again");
   kernels::gemm(device, compute, "head.dw", d_logits, true, all, false, store_[table_.handle()].grad, true);
   Tensor d_hidden = ctx_.allocate({batch.tokens, all.dim(1)}, "head.dx");

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "runtime/kernels/kernels.h"
+#include "runtime/train/step_values.h"
 
 namespace ringscope {
 namespace {
@@ -74,19 +75,22 @@ void RankJob::clear() {
   kernels::fill(*ctx_.device, *ctx_.compute, "loss.zero", totals_, 0);
 }
 
-// Sums a tensor that lives on the compute stream over a communicator that runs on `stream`.
-void RankJob::reduce_over(Communicator* comm, Stream& stream, const Tensor& tensor, const char* name) {
+// Sums a number that lives on the compute stream over a communicator that runs on `stream`.
+void RankJob::reduce_over(Communicator* comm, Stream& stream, const Tensor& tensor, StepQuantity quantity,
+                          const char* name) {
   if (!comm) return;
   Device& device = *ctx_.device;
   device.order(*ctx_.compute, stream, name);
   comm->all_reduce(stream, tensor, tensor, RedOp::kSum, name);
   device.order(stream, *ctx_.compute, name);
+  record_step_values(ctx_, tensor, {quantity}, comm);
 }
 
 void RankJob::set_divisor(int64_t own_count) {
   kernels::upload(*ctx_.device, *ctx_.compute, "loss.count", divisor_, {double(own_count)});
-  reduce_over(ctx_.cp.get(), *ctx_.cp_stream, divisor_, "loss.count_cp");
-  reduce_over(ctx_.dp.get(), *ctx_.dp_stream, divisor_, "loss.count_dp");
+  record_step_values(ctx_, divisor_, {StepQuantity::kDivisor});
+  reduce_over(ctx_.cp.get(), *ctx_.cp_stream, divisor_, StepQuantity::kDivisor, "loss.count_cp");
+  reduce_over(ctx_.dp.get(), *ctx_.dp_stream, divisor_, StepQuantity::kDivisor, "loss.count_dp");
 }
 
 void RankJob::sync_loss() {
@@ -96,8 +100,9 @@ void RankJob::sync_loss() {
                   const double by = divisor.data<double>()[0];
                   loss.data<double>()[0] = by > 0 ? totals.data<double>()[0] / by : 0;
                 });
-  reduce_over(ctx_.cp.get(), *ctx_.cp_stream, loss_, "loss.sum_cp");
-  reduce_over(ctx_.dp.get(), *ctx_.dp_stream, loss_, "loss.sum_dp");
+  record_step_values(ctx_, loss_, {StepQuantity::kLoss});
+  reduce_over(ctx_.cp.get(), *ctx_.cp_stream, loss_, StepQuantity::kLoss, "loss.sum_cp");
+  reduce_over(ctx_.dp.get(), *ctx_.dp_stream, loss_, StepQuantity::kLoss, "loss.sum_dp");
 }
 
 void RankJob::reduce_bucket(Communicator& comm, Stream& stream, const GradBucket& bucket, const char* name) {
@@ -127,11 +132,14 @@ void RankJob::reduce_over_dp() {
   device.order(*ctx_.dp_stream, *ctx_.compute, "grad.reduced");
 }
 
-void RankJob::sync_gradients() {
+void RankJob::sync_gradients(TensorStats* stats) {
   ScopedWhere place(*ctx_.device, [](Where& w) { w.pass = Pass::kOptimizer; });
   reduce_norms_over_tp();
   reduce_over_cp(/*replicated=*/false);
+  // Behind calls that touch nothing of it, so that no kernel stands between two calls.
+  if (stats && ctx_.sequence_parallel()) stats->take_over_tp(model_->store());
   reduce_over_cp(/*replicated=*/true);
+  if (stats && ctx_.cp && ctx_.dp) stats->take_over_cp(model_->store());
   reduce_over_dp();
 
   Device& device = *ctx_.device;
@@ -139,13 +147,17 @@ void RankJob::sync_gradients() {
   for (const GradBucket& bucket : model_->store().buckets())
     if (!bucket.replicated || ctx_.coord.tp == 0)  // what TP replicates counts once
       kernels::sum_of_squares(device, *ctx_.compute, bucket.grads, norm_sq_);
-  if (ctx_.tp) ctx_.tp->all_reduce(*ctx_.compute, norm_sq_, norm_sq_, RedOp::kSum, "grad.norm_sq_tp");
+  record_step_values(ctx_, norm_sq_, {StepQuantity::kGradNormSq});
+  if (!ctx_.tp) return;
+  ctx_.tp->all_reduce(*ctx_.compute, norm_sq_, norm_sq_, RedOp::kSum, "grad.norm_sq_tp");
+  record_step_values(ctx_, norm_sq_, {StepQuantity::kGradNormSq}, ctx_.tp.get());
 }
 
 void RankJob::optimizer_step(int64_t step_from_1, double lr) {
   ScopedWhere place(*ctx_.device, [](Where& w) { w.pass = Pass::kOptimizer; });
   Device& device = *ctx_.device;
   kernels::clip_factor(device, *ctx_.compute, norm_sq_, config_.clip_grad, clip_);
+  record_step_values(ctx_, clip_, {StepQuantity::kClip});
   for (Parameter& p : model_->store().all()) {
     kernels::AdamW adam{
         lr,         config_.adam_beta1, config_.adam_beta2, config_.adam_eps, p.spec.decay ? config_.weight_decay : 0,

@@ -9,6 +9,7 @@
 #include "runtime/launch/launch.h"
 #include "runtime/model/model.h"
 #include "runtime/train/loader.h"
+#include "runtime/train/tensor_stats.h"
 #include "runtime/train/train.h"
 
 namespace ringscope {
@@ -35,7 +36,8 @@ class RankJob {
   void clear();                                     // gradients and totals, at the start of a step
 
   // End of the step: norm gradients over TP, weight gradients over CP, then DP; then the squared gradient norm.
-  void sync_gradients();
+  // `stats`, if given, sees gradients that are reduced in part.
+  void sync_gradients(TensorStats* stats = nullptr);
   // Loss of the global batch: own sum / divisor, summed over cp and dp.
   void sync_loss();
   void optimizer_step(int64_t step_from_1, double lr);
@@ -50,7 +52,7 @@ class RankJob {
   RankEnd stopped() const;  // what to return when a call said "stopped"
 
  private:
-  void reduce_over(Communicator* comm, Stream& stream, const Tensor& tensor, const char* name);
+  void reduce_over(Communicator* comm, Stream& stream, const Tensor& tensor, StepQuantity quantity, const char* name);
   void reduce_bucket(Communicator& comm, Stream& stream, const GradBucket& bucket, const char* name);
   void reduce_norms_over_tp();
   void reduce_over_cp(bool replicated);  // the buckets that TP splits, or those that it replicates

@@ -9,6 +9,7 @@
 #include "probes/recorder/emit.h"
 #include "runtime/config/fault_mutations.h"
 #include "runtime/train/job_setup.h"
+#include "runtime/train/step_values.h"
 #include "runtime/train/tensor_stats.h"
 #include "runtime/train/text_data.h"
 
@@ -37,6 +38,7 @@ class Trainer {
   RankEnd run(int steps, const TrainHooks& hooks, std::vector<StepReport>& reports) {
     if (!job_.start(setup_.start_weights())) return job_.stopped();
     ctx_.attention_watch = capture_ ? &*capture_ : nullptr;
+    tensor_stats_.start(job_.model().store());
     for (int step = 0; step < steps; ++step) {
       ScopedWhere place(*ctx_.device, [&](Where& w) { w.step = step; });
       const nvtx::Range range("train.step", ctx_.device->where());
@@ -87,10 +89,11 @@ class Trainer {
       batch.divisor = job_.divisor();
       ModelSaved saved;
       job_.model().forward(batch, job_.totals(), saved);
+      record_step_values(ctx_, job_.totals(), {StepQuantity::kLossSum, StepQuantity::kCounted});
       job_.model().backward(batch, saved);
     }
     tensor_stats_.take_local(job_.model().store());
-    job_.sync_gradients();
+    job_.sync_gradients(&tensor_stats_);
     job_.sync_loss();
     job_.optimizer_step(step + 1, learning_rate(config_, step));
     tensor_stats_.take(job_.model().store());
@@ -100,7 +103,6 @@ class Trainer {
   bool finish_step(int step, StepReport& report) {
     RankJob::StepValues values;
     if (!job_.read_step(values)) return false;
-    if (!tensor_stats_.flush(job_.model().store())) return false;
     if (capture_ && !capture_->read_back(config_.micro_batch_size, call_)) return false;
     const double seconds = double(ctx_.device->sched().now() - started_ns_) * 1e-9;
     const int64_t tokens = int64_t(config_.global_batch_size) * config_.seq_length;

@@ -18,6 +18,7 @@ void places(TraceView& view, const Ranks&, uint64_t) {
   forget(view.ops), forget(view.syncs), forget(view.rank_exits), forget(view.ring_plans);
   forget(view.position_runs), forget(view.softmax_rows), forget(view.softmax_stats), forget(view.tensor_stats);
   forget(view.attention_rows), forget(view.label_runs), forget(view.memory_samples), forget(view.train_steps);
+  forget(view.step_values), forget(view.update_samples);
 }
 
 void axes(TraceView& view, const Ranks&, uint64_t) {
@@ -66,6 +67,7 @@ void remove_rank(TraceView& view, int rank) {
   std::erase_if(view.position_runs, of), std::erase_if(view.softmax_rows, of), std::erase_if(view.softmax_stats, of);
   std::erase_if(view.attention_rows, of), std::erase_if(view.label_runs, of);
   std::erase_if(view.tensor_stats, of), std::erase_if(view.memory_samples, of), std::erase_if(view.train_steps, of);
+  std::erase_if(view.step_values, of), std::erase_if(view.update_samples, of);
 }
 
 void innocent_rank(TraceView& view, const Ranks& accused, uint64_t seed) {

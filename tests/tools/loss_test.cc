@@ -1,6 +1,8 @@
 // Pairs for the loss family.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/tools/data_rows.h"
 
 namespace ringscope {
@@ -116,6 +118,183 @@ TEST(Loss, StepsThatCountMoreThanThereIsProveNothing) {
   const Report report = analyze(view);
   EXPECT_EQ(ids(report), "");
   EXPECT_EQ(contradictions(report), 2);
+}
+
+// A step as a job computes it, number by number, with one stage of it changed. Sums over a group go in rank order.
+struct Wrong {
+  enum Stage { kNothing, kHostCount, kKernelCount, kSum, kCount, kBackward, kShare, kReported } stage = kNothing;
+  std::vector<int> ranks = {};
+  Axis axis = Axis::kUnknown;  // of the reduction that is changed
+  double times = 1;            // what the stage makes is multiplied by
+  bool left_out = false;       // the reduction is
+  double add = 0;
+};
+
+class Chain {
+ public:
+  Chain(int tp, int cp, int dp, std::vector<uint64_t> counts) : trace_(small_job(cp, dp, tp)), counts_(counts) {}
+
+  TraceView run(const Wrong& wrong) {
+    wrong_ = wrong;
+    const int world = trace_.world();
+    std::vector<double> n, s, d, share;
+    for (int rank = 0; rank < world; ++rank) {
+      const double count = double(counts_[size_t(trace_.dp_of(rank) * trace_.cp_size() + trace_.cp_of(rank))]);
+      n.push_back(changed(Wrong::kHostCount, rank, count));
+      s.push_back(changed(Wrong::kSum, rank, count * (3 + 0.01 * double(trace_.cp_of(rank) + trace_.dp_of(rank)))));
+      put(rank, StepQuantity::kDivisor, n.back());
+      put(rank, StepQuantity::kRowsCounted, count, 0);
+      put(rank, StepQuantity::kCounted, changed(Wrong::kKernelCount, rank, count), 0);
+      put(rank, StepQuantity::kRowsLoss, count * (3 + 0.01 * double(trace_.cp_of(rank) + trace_.dp_of(rank))), 0);
+      put(rank, StepQuantity::kLossSum, s.back(), 0);
+    }
+    d = reduced(n, StepQuantity::kDivisor, Wrong::kCount);
+    for (int rank = 0; rank < world; ++rank) {
+      const double miss = 0.99 * s[size_t(rank)] / 3;
+      put(rank, StepQuantity::kRowsMiss, miss, 0);
+      put(rank, StepQuantity::kRowsLabels, n[size_t(rank)], 0);
+      put(rank, StepQuantity::kLossGradient, changed(Wrong::kBackward, rank, miss / d[size_t(rank)]), 0);
+      share.push_back(changed(Wrong::kShare, rank, s[size_t(rank)] / d[size_t(rank)]));
+      put(rank, StepQuantity::kLoss, share.back());
+    }
+    const std::vector<double> loss = reduced(share, StepQuantity::kLoss, Wrong::kReported);
+    for (int rank = 0; rank < world; ++rank) {
+      TrainStepRow row;
+      row.rank = rank;
+      row.where.step = 1;
+      row.loss_sum = s[size_t(rank)], row.valid_tokens = uint64_t(n[size_t(rank)]);
+      row.divisor = d[size_t(rank)], row.loss = loss[size_t(rank)];
+      trace_.raw().train_steps.push_back(row);
+    }
+    return trace_.finish();
+  }
+
+ private:
+  bool hit(Wrong::Stage stage, int rank) const {
+    return stage == wrong_.stage &&
+           (wrong_.ranks.empty() || std::find(wrong_.ranks.begin(), wrong_.ranks.end(), rank) != wrong_.ranks.end());
+  }
+  double changed(Wrong::Stage stage, int rank, double value) const {
+    return hit(stage, rank) ? value * wrong_.times + wrong_.add : value;
+  }
+  void put(int rank, StepQuantity quantity, double value, int microbatch = -1, Axis axis = Axis::kUnknown) {
+    StepValueRow row;
+    row.rank = rank;
+    row.where.step = 1;
+    row.where.microbatch = int16_t(microbatch);
+    row.quantity = quantity, row.axis = axis, row.value = value;
+    trace_.raw().step_values.push_back(row);
+  }
+  std::vector<double> reduced(std::vector<double> values, StepQuantity quantity, Wrong::Stage stage) {
+    for (const Axis axis : {Axis::kCp, Axis::kDp}) {
+      const std::vector<double> in = values;
+      for (int rank = 0; rank < trace_.world(); ++rank) {
+        const std::vector<int32_t> group = trace_.group(axis, rank);
+        if (group.size() < 2) continue;
+        double sum = 0;
+        for (const int member : group) sum += in[size_t(member)];
+        const bool here = hit(stage, rank) && wrong_.axis == axis;
+        values[size_t(rank)] = here && wrong_.left_out ? in[size_t(rank)] : sum * (here ? wrong_.times : 1);
+        put(rank, quantity, values[size_t(rank)], -1, axis);
+      }
+    }
+    return values;
+  }
+
+  TraceBuilder trace_;
+  std::vector<uint64_t> counts_;
+  Wrong wrong_;
+};
+
+const std::vector<int> kAll = {0, 1, 2, 3, 4, 5, 6, 7};
+
+TEST(LossChain, EachStageIsNamedWithItsRanks) {
+  const std::vector<uint64_t> equal = {64, 64, 64, 64}, unequal = {64, 40, 30, 20};
+  const struct {
+    Wrong wrong;
+    std::vector<uint64_t> counts;
+    const char* id;
+    std::vector<int> ranks;
+  } cases[] = {
+      {{}, equal, "", {}},
+      {{}, unequal, "", {}},
+      {{.stage = Wrong::kHostCount, .ranks = {3}, .add = 1}, unequal, "loss.unexplained", {3}},
+      {{.stage = Wrong::kKernelCount, .ranks = {2}, .times = 2}, unequal, "loss.unexplained", {2}},
+      {{.stage = Wrong::kSum, .ranks = {5}, .times = 1.01}, unequal, "loss.unexplained", {5}},
+      {{.stage = Wrong::kCount, .axis = Axis::kCp, .left_out = true}, equal, "loss.grad_scale", kAll},
+      {{.stage = Wrong::kCount, .axis = Axis::kCp, .left_out = true}, unequal, "loss.per_rank_mean", kAll},
+      {{.stage = Wrong::kCount, .ranks = {0, 2}, .axis = Axis::kCp, .left_out = true},
+       unequal,
+       "loss.per_rank_mean",
+       {0, 2}},
+      {{.stage = Wrong::kCount, .axis = Axis::kDp, .times = 2}, unequal, "loss.grad_scale", kAll},
+      {{.stage = Wrong::kCount, .axis = Axis::kDp, .times = 1.5}, unequal, "loss.unexplained", kAll},
+      {{.stage = Wrong::kBackward, .times = 4}, unequal, "loss.grad_scale", kAll},
+      {{.stage = Wrong::kBackward, .ranks = {1}, .times = 2}, unequal, "loss.unexplained", {1}},
+      {{.stage = Wrong::kShare, .times = 0.5}, unequal, "loss.grad_scale", kAll},
+      {{.stage = Wrong::kShare, .ranks = {6}, .times = 3}, unequal, "loss.unexplained", {6}},
+      {{.stage = Wrong::kReported, .axis = Axis::kCp, .left_out = true}, unequal, "numeric.replica", kAll},
+      {{.stage = Wrong::kReported, .axis = Axis::kDp, .times = 0.5}, unequal, "loss.grad_scale", kAll},
+      {{.stage = Wrong::kReported, .axis = Axis::kDp, .times = 0.7}, unequal, "loss.unexplained", kAll},
+  };
+  int n = 0;
+  for (const auto& c : cases) {
+    const Report report = analyze(Chain(2, 2, 2, c.counts).run(c.wrong));
+    ASSERT_EQ(ids(report), c.id) << "case " << n << (report.findings.empty() ? "" : report.findings[0].sentence);
+    if (!report.findings.empty()) {
+      EXPECT_EQ(report.findings[0].ranks, c.ranks) << "case " << n << report.findings[0].sentence;
+      EXPECT_EQ(report.findings[0].where.step, 1);
+      EXPECT_FALSE(report.findings[0].would_raise_confidence.empty());
+    }
+    ++n;
+  }
+}
+
+// A convention of its own that comes to the token mean, in the loss and in its gradient, contradicts nothing.
+TEST(LossChain, ADetourThatComesOutRightIsClean) {
+  TraceView view = Chain(1, 2, 1, {64, 64}).run({.stage = Wrong::kCount, .axis = Axis::kCp, .left_out = true});
+  for (StepValueRow& r : view.step_values)
+    if (r.quantity == StepQuantity::kLoss || r.quantity == StepQuantity::kLossGradient) r.value /= 2;
+  for (TrainStepRow& r : view.train_steps) r.loss /= 2;
+  EXPECT_EQ(ids(analyze(view)), "");
+}
+
+TEST(LossChain, PaddingThatIsCounted) {
+  for (const uint32_t padding : {6u, 7u}) {
+    TraceView view = Chain(1, 2, 1, {64, 58}).run({.stage = Wrong::kHostCount, .ranks = {1}, .add = 6});
+    const auto run = [&](int rank, uint32_t start, uint32_t count, uint32_t document) {
+      PositionRunRow r;
+      r.rank = rank;
+      r.where.step = 1;
+      r.token_start = r.pos_start = start, r.count = count, r.document = document;
+      view.position_runs.push_back(r);
+    };
+    run(0, 0, 64, 0);
+    run(1, 64, 58, 0);
+    run(1, 122, padding, 0xFFFFFFFF);
+    const Report report = analyze(view);
+    ASSERT_EQ(ids(report), padding == 6 ? "loss.padding_counted" : "loss.unexplained");
+    EXPECT_EQ(report.findings[0].ranks, std::vector<int>{1});
+  }
+}
+
+// What a step did before it stood still is judged all the same; what it did not come to is not.
+TEST(LossChain, AStepThatIsCutOff) {
+  TraceView view = Chain(2, 2, 2, {64, 40, 30, 20}).run({.stage = Wrong::kCount, .axis = Axis::kCp, .left_out = true});
+  view.train_steps.clear();
+  std::erase_if(view.step_values, [](const StepValueRow& r) { return r.quantity == StepQuantity::kLoss; });
+  EXPECT_EQ(ids(analyze(view)), "loss.per_rank_mean");
+  std::erase_if(view.step_values, [](const StepValueRow& r) { return r.quantity == StepQuantity::kLossGradient; });
+  EXPECT_EQ(ids(analyze(view)), "");
+}
+
+TEST(LossChain, CopiesOfTheSameTokens) {
+  TraceView view = Chain(2, 2, 1, {64, 64}).run({});
+  for (StepValueRow& r : view.step_values)  // a forward pass that went another way on rank 1: its rows say the same
+    if (r.rank == 1 && (r.quantity == StepQuantity::kLossSum || r.quantity == StepQuantity::kRowsLoss)) r.value *= 1.5;
+  const Report report = analyze(view);
+  ASSERT_EQ(ids(report), "loss.unexplained");
+  EXPECT_TRUE(report.findings[0].ranks.empty()) << "of two copies nobody is accused";
 }
 
 }  // namespace

@@ -228,6 +228,216 @@ TEST(Replica, SlicesAndLocalValuesAreNoReplicas) {
   EXPECT_EQ(ids(analyze(view)), "");
 }
 
+// Gradients of one tensor on eight ranks (tp 2, cp 2, dp 2; what TP replicates) with each stage of their reductions:
+// projections stand for the values.
+struct Reduction {
+  TensorRole stage = TensorRole::kCount;  // which result is changed
+  std::vector<int> ranks = {};
+  double times = 1;
+  bool left_out = false;
+};
+TraceView reduced_gradients(const Reduction& wrong) {
+  TraceBuilder trace = small_job(2, 2, 2);
+  const uint32_t name = trace.text("norm.weight");
+  std::vector<double> value(8);
+  const auto put = [&](int rank, TensorRole role) {
+    TensorStatRow r;
+    r.rank = rank, r.where = at(1, 0, Pass::kOptimizer), r.name = name, r.role = role, r.count = 64;
+    r.projection = value[size_t(rank)], r.norm = std::fabs(r.projection);
+    r.checksum = role == TensorRole::kLocalGradient ? 0 : uint64_t(r.projection * 1e6);
+    trace.raw().tensor_stats.push_back(r);
+  };
+  for (int rank = 0; rank < 8; ++rank) value[size_t(rank)] = 1 + 0.1 * rank, put(rank, TensorRole::kLocalGradient);
+  for (const auto& [axis, role] :
+       {std::pair(Axis::kTp, TensorRole::kGradientOverTp), std::pair(Axis::kCp, TensorRole::kGradientOverCp),
+        std::pair(Axis::kDp, TensorRole::kGradient)}) {
+    const std::vector<double> in = value;
+    for (int rank = 0; rank < 8; ++rank) {
+      double sum = 0;
+      for (const int member : trace.group(axis, rank)) sum += in[size_t(member)];
+      const bool hit =
+          role == wrong.stage && (wrong.ranks.empty() || std::count(wrong.ranks.begin(), wrong.ranks.end(), rank));
+      value[size_t(rank)] = hit && wrong.left_out ? in[size_t(rank)] : sum * (hit ? wrong.times : 1);
+    }
+    for (int rank = 0; rank < 8; ++rank) put(rank, role);
+  }
+  return trace.finish();
+}
+
+TEST(GradientSums, EachReductionIsNamedWithItsRanks) {
+  const std::vector<int> all = {0, 1, 2, 3, 4, 5, 6, 7};
+  const struct {
+    Reduction wrong;
+    const char* id;
+    std::vector<int> ranks;
+  } cases[] = {
+      {{}, "", {}},
+      {{TensorRole::kGradientOverTp, {}, 1, true}, "numeric.replica", all},
+      {{TensorRole::kGradientOverCp, {1, 3}, 1, true}, "numeric.replica", {1, 3}},
+      {{TensorRole::kGradientOverCp, {}, 0.5}, "loss.grad_scale", all},
+      {{TensorRole::kGradientOverCp, {0, 1, 2, 3}, 2}, "loss.grad_scale", {0, 1, 2, 3}},
+      {{TensorRole::kGradient, {}, 2}, "loss.grad_scale", all},
+      {{TensorRole::kGradient, {}, 0.7}, "loss.unexplained", all},
+      {{TensorRole::kGradient, {6}, 1.001}, "numeric.replica", {6}},
+  };
+  for (const auto& c : cases) {
+    const Report report = analyze(reduced_gradients(c.wrong));
+    ASSERT_EQ(ids(report), c.id) << (report.findings.empty() ? "" : report.findings[0].sentence);
+    if (report.findings.empty()) continue;
+    EXPECT_EQ(report.findings[0].ranks, c.ranks) << report.findings[0].sentence;
+  }
+}
+
+// Rounding of a sum in fp32 is no mistake, and what was not recorded says nothing.
+TEST(GradientSums, RoundingAndGapsAreClean) {
+  TraceView view = reduced_gradients({});
+  for (TensorStatRow& r : view.tensor_stats)
+    if (r.role == TensorRole::kGradient) r.projection *= 1 + 0x1p-24;
+  EXPECT_EQ(ids(analyze(view)), "");
+  view = reduced_gradients({TensorRole::kGradientOverCp, {}, 0.5});
+  std::erase_if(view.tensor_stats, [](const TensorStatRow& r) { return r.rank % 4 == 0; });
+  EXPECT_EQ(ids(analyze(view)), "loss.grad_scale") << "tp 1 has all its members";
+  std::erase_if(view.tensor_stats, [](const TensorStatRow& r) { return r.rank % 4 == 3; });
+  EXPECT_EQ(ids(analyze(view)), "");
+}
+
+// One step of the optimizer on four data-parallel ranks.
+TraceView updated(int ranks = 4) {
+  TraceBuilder trace = small_job(1, ranks);
+  TraceView& view = trace.raw();
+  view.meta[meta_key::kConfig] =
+      R"({"clip_grad": 1.0, "adam_beta1": 0.9, "adam_beta2": 0.95, "adam_eps": 1e-08, "weight_decay": 0.1})";
+  const uint32_t name = trace.text("layer.weight");
+  const double g = 2, clip = 1 / (2 + 1e-6), m = 0.1 * g * clip, v = 0.05 * g * clip * g * clip, lr = 1e-3;
+  const Where where = at(0, 0, Pass::kOptimizer);
+  for (int rank = 0; rank < ranks; ++rank) {
+    TensorStatRow gradient;
+    gradient.rank = rank, gradient.where = where, gradient.name = name, gradient.part = 0, gradient.count = 1;
+    gradient.norm = g, gradient.checksum = 5;
+    view.tensor_stats.push_back(gradient);
+    gradient.role = TensorRole::kParameter, gradient.checksum = 6, gradient.norm = 0.5;
+    view.tensor_stats.push_back(gradient);
+    StepValueRow value;
+    value.rank = rank, value.where.step = 0, value.quantity = StepQuantity::kGradNormSq, value.value = g * g;
+    view.step_values.push_back(value);
+    value.quantity = StepQuantity::kClip, value.value = clip;
+    view.step_values.push_back(value);
+    UpdateSampleRow sample;
+    sample.rank = rank, sample.where = where, sample.name = name, sample.part = 0;
+    sample.gradient = g, sample.value_before = 0.5, sample.m_after = m, sample.v_after = v;
+    sample.value_after = 0.5 * (1 - lr * 0.1) - lr * (m / 0.1) / (std::sqrt(v / 0.05) + 1e-8);
+    view.update_samples.push_back(sample);
+    TrainStepRow step;
+    step.rank = rank, step.where.step = 0, step.lr = lr, step.loss = step.loss_sum = step.grad_norm = 1;
+    step.valid_tokens = 1, step.divisor = double(ranks);
+    view.train_steps.push_back(step);
+  }
+  return trace.finish();
+}
+
+TEST(Update, EachFormulaIsChecked) {
+  ASSERT_EQ(ids(analyze(updated())), "");
+  const auto change = [](TraceView view, auto what, std::vector<int> ranks) {
+    const auto hit = [&](int rank) { return ranks.empty() || std::count(ranks.begin(), ranks.end(), rank); };
+    for (StepValueRow& r : view.step_values)
+      if (hit(r.rank)) what(r);
+    for (UpdateSampleRow& r : view.update_samples)
+      if (hit(r.rank)) what(r);
+    for (TensorStatRow& r : view.tensor_stats)
+      if (hit(r.rank)) what(r);
+    return view;
+  };
+  struct Norm {
+    void operator()(StepValueRow& r) const { r.value *= r.quantity == StepQuantity::kGradNormSq ? 2 : 1; }
+    void operator()(UpdateSampleRow&) const {}
+    void operator()(TensorStatRow&) const {}
+  };
+  struct Clip {
+    void operator()(StepValueRow& r) const { r.value *= r.quantity == StepQuantity::kClip ? 2 : 1; }
+    void operator()(UpdateSampleRow&) const {}
+    void operator()(TensorStatRow&) const {}
+  };
+  struct Moment {
+    void operator()(StepValueRow&) const {}
+    void operator()(UpdateSampleRow& r) const { r.m_after *= 1.001; }
+    void operator()(TensorStatRow& r) const { r.checksum ^= r.role == TensorRole::kParameter; }
+  };
+  struct Value {
+    void operator()(StepValueRow&) const {}
+    void operator()(UpdateSampleRow& r) const { r.value_after = r.value_before; }
+    void operator()(TensorStatRow& r) const { r.checksum ^= r.role == TensorRole::kParameter; }
+  };
+  const auto expect = [&](auto what, const char* all, const char* one) {
+    const Report everybody = analyze(change(updated(), what, {}));
+    ASSERT_EQ(ids(everybody), all);
+    EXPECT_EQ(everybody.findings[0].ranks.size(), 4u);
+    for (const int ranks : {2, 4}) {
+      const Report report = analyze(change(updated(ranks), what, {1}));
+      ASSERT_EQ(ids(report), one);
+      EXPECT_EQ(report.findings[0].ranks, std::vector<int>{1}) << "the formula tells, also of two";
+    }
+  };
+  expect(Norm(), "numeric.unexplained", "numeric.replica");
+  expect(Clip(), "numeric.unexplained", "numeric.replica");
+  expect(Moment(), "numeric.unexplained", "numeric.replica");
+  expect(Value(), "numeric.unexplained", "numeric.replica");
+}
+
+// A norm that is odd in a whole TP group comes from any of its members.
+TEST(Update, AGroupSharesItsNorm) {
+  TraceBuilder trace = small_job(2, 2, 2);
+  for (int rank = 0; rank < 8; ++rank) {
+    StepValueRow r;
+    r.rank = rank, r.where.step = 0, r.quantity = StepQuantity::kGradNormSq;
+    r.axis = Axis::kTp, r.value = rank / 2 == 1 ? 5 : 4;
+    trace.raw().step_values.push_back(r);
+  }
+  const Report report = analyze(trace.finish());
+  ASSERT_EQ(ids(report), "numeric.replica");
+  EXPECT_TRUE(report.findings[0].ranks.empty());
+}
+
+// Own gradients are copies where TP ranks computed them from the same rows. The rank that departs there is the one,
+// whoever gets its sum later.
+TEST(Replica, OwnGradientsTellBeforeTheirSum) {
+  TraceBuilder trace = small_job(2, 1, 4);
+  const uint32_t name = trace.text("norm.weight");
+  for (const TensorRole role : {TensorRole::kLocalGradient, TensorRole::kGradient})
+    for (int rank = 0; rank < 8; ++rank) {
+      TensorStatRow r;
+      r.rank = rank, r.where = at(0, 0, Pass::kOptimizer), r.name = name, r.role = role, r.count = 8;
+      const bool own = role == TensorRole::kLocalGradient;
+      r.checksum = own ? 10 + uint64_t(rank / 4) + (rank == 2 ? 7 : 0) : trace.tp_of(rank) == 2 ? 99 : 98;
+      r.norm = 1;
+      trace.raw().tensor_stats.push_back(r);
+    }
+  const Report report = analyze(trace.finish());
+  ASSERT_EQ(ids(report), "numeric.replica");
+  EXPECT_EQ(report.findings[0].ranks, std::vector<int>{2}) << report.findings[0].sentence;
+}
+
+TEST(Nonfinite, NumbersOfAStepTellWhereItBegan) {
+  TraceBuilder trace = small_job(1, 1, 2);
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto put = [&](StepQuantity quantity, double value) {
+      StepValueRow r;
+      r.rank = rank, r.where.step = 0, r.where.microbatch = 0, r.quantity = quantity, r.value = value;
+      trace.raw().step_values.push_back(r);
+    };
+    put(StepQuantity::kRowsMiss, 3);
+    put(StepQuantity::kLossGradient, rank == 1 ? kNan : 1);
+    TensorStatRow r;
+    r.rank = rank, r.where = at(0, 0, Pass::kOptimizer), r.role = TensorRole::kLocalGradient, r.bad = 4, r.count = 8;
+    trace.raw().tensor_stats.push_back(r);
+  }
+  TraceView view = trace.finish();
+  const Report report = analyze(view);
+  ASSERT_EQ(ids(report), "numeric.nonfinite");
+  EXPECT_EQ(report.findings[0].ranks, std::vector<int>{1});
+  view.step_values.clear();
+  EXPECT_TRUE(analyze(view).findings.at(0).ranks.empty()) << "both ranks of a TP group show it";
+}
+
 // NaN has many bit patterns: what holds one is no witness for a replica.
 TEST(Replica, NonNumbersAreLeftToTheOtherFinding) {
   TraceView view = finite_run(1, 4);

@@ -1,4 +1,5 @@
 // Recorder -> spool -> database -> view, for every kind of record.
+#include <array>
 #include <cmath>
 #include <thread>
 #include <tuple>
@@ -208,7 +209,12 @@ RankOps write_host(uint32_t rank) {
   emit(RecordKind::kTensorStat, tensor);
   tensor.role = uint16_t(TensorRole::kGradient);
   tensor.checksum = 17;  // here they agree
-  emit(RecordKind::kTensorStat, tensor);
+  tensor.projection = -0.5;
+  emit(RecordKind::kTensorStat, tensor, 0, kHasProjection);
+  emit(RecordKind::kStepValue, StepValueRecord{place(3, -1, -1).pack(), uint16_t(StepQuantity::kDivisor),
+                                               uint16_t(rank ? 0xFFFF : uint16_t(Axis::kCp)), 0, 63.5});
+  emit(RecordKind::kUpdateSample, UpdateSampleRecord{place(3, 1, -1).pack(), RS_NAME("embed.weight"),
+                                                     rank ? 0xFFFFu : 1u, 5, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5});
   emit(RecordKind::kMemorySample,
        MemorySampleRecord{place(3, -1, -1).pack(), uint32_t(MemCategory::kActivation), 0, 5, 9});
   TrainStepRecord step{};
@@ -391,6 +397,23 @@ void expect_values(const TraceView& v) {
             std::tuple(15u, 14u, 13u, 12u, 11u));
   EXPECT_EQ(labels.tokens_sum, 0x8000000000000001u);
   EXPECT_EQ(labels.labels_sum, 10u);
+  ASSERT_EQ(v.tensor_stats.size(), 4u);
+  EXPECT_TRUE(std::isnan(v.tensor_stats[0].projection)) << "not written";
+  EXPECT_EQ(v.tensor_stats[1].projection, -0.5);
+  ASSERT_EQ(v.step_values.size(), 2u);
+  EXPECT_EQ(v.step_values[0].quantity, StepQuantity::kDivisor);
+  EXPECT_EQ(v.step_values[0].axis, Axis::kCp);
+  EXPECT_EQ(v.step_values[1].axis, Axis::kUnknown);
+  EXPECT_EQ(v.step_values[0].value, 63.5);
+  ASSERT_EQ(v.update_samples.size(), 2u);
+  const UpdateSampleRow& update = v.update_samples[0];
+  EXPECT_EQ(v.text(update.name), "embed.weight");
+  EXPECT_EQ(update.part, 1);
+  EXPECT_EQ(v.update_samples[1].part, -1);
+  EXPECT_EQ(update.element, 5u);
+  EXPECT_EQ((std::array{update.gradient, update.value_before, update.m_before, update.v_before, update.value_after,
+                        update.m_after, update.v_after}),
+            (std::array{0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5}));
   ASSERT_EQ(v.memory_samples.size(), 2u);
   EXPECT_EQ(v.memory_samples[0].bytes, 5u);
   EXPECT_EQ(v.memory_samples[0].peak_bytes, 9u);

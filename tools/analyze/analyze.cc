@@ -33,6 +33,22 @@ void sort_findings(Findings& found) {
   found = std::move(sorted);
 }
 
+// Observations without a cause of their own: they contradict each other, or ranks differ, and that is all.
+bool without_cause(const Finding& f) {
+  return f.id.ends_with(".unexplained") || f.id.starts_with("numeric.") || f.id == "hang.undecided";
+}
+
+// An odd call is a cause only where no rule that knows what calls are for has given one.
+void add_odd_calls(Findings& found, Findings odd) {
+  if (std::any_of(found.begin(), found.end(), [](const Finding& f) { return f.root && !without_cause(f); })) return;
+  for (Finding& cause : odd) {
+    const int at = int(found.size());
+    for (Finding& f : found)
+      if (f.root && without_cause(f) && !earlier(f.where, cause.where)) f.root = false, f.caused_by = at;
+    found.push_back(std::move(cause));
+  }
+}
+
 }  // namespace
 
 Report analyze(const TraceView& view) {
@@ -51,6 +67,7 @@ Report analyze(const TraceView& view) {
     report.import_stats.push_back(std::move(stat));
   }
 
+  add_odd_calls(found, odd_calls(index));
   sort_findings(found);
   report.findings = std::move(found);
   const auto root = [](const Finding& f) { return f.root; };

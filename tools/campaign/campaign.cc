@@ -200,8 +200,7 @@ class Campaign {
 std::string command_of(const Layout& layout, const Mutation* mutation) {
   std::string text = "ringscope train " + flags_of(layout.config);
   if (mutation) text += " --mutate '" + to_text(*mutation) + "'";
-  // A flight recording is diagnosed when it stalls, and kept only then.
-  return layout.keep == Keep::kStream ? text + " --diagnose" : text;
+  return text + (layout.keep == Keep::kStream ? " --diagnose" : " --diagnose --flight");
 }
 
 Result<Outcome> run_campaign(const Options& options, const Hooks& hooks) { return Campaign(options, hooks).run(); }

@@ -232,12 +232,12 @@ Result<Expected> Judge::expect(const Measured& measured) {
     out.may = whoever_may(out);
     return out;
   }
+  out.told_anyhow = out.effect == Effect::kHarmless && !edge_ &&
+                    (changes_program(mutation_.op) || mutation_.op == MutationOp::kPause ||
+                     std::any_of(classes_.begin(), classes_.end(), is_of_the_batch));
   bool counts = false;
   for (const TableRow& row : judge_table()) {
-    const bool tolerated =
-        out.effect == Effect::kHarmless && !edge_ &&
-        (changes_program(mutation_.op) || std::any_of(classes_.begin(), classes_.end(), is_of_the_batch));
-    if ((row.effect != out.effect && !tolerated) || !holds(row, measured)) continue;
+    if ((row.effect != out.effect && !out.told_anyhow) || !holds(row, measured)) continue;
     for (const std::string_view id : row.ids) add_once(out.ids, id);
     counts = counts || row.counts;
     out.or_nobody = out.or_nobody || row.who == Who::kOrNobody;

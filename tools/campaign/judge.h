@@ -33,8 +33,9 @@ struct Expected {
   std::vector<int> odd;          // who ended with other bits than the most: what numeric.replica may say as well
   // Is a verdict due? Of a hang: it can be decided. Of numbers: something recorded shows them. Otherwise silent.
   bool visible = false;
-  bool edge = false;    // a record or wait was changed
-  bool needed = false;  // and two conflicting accesses are unordered without it
+  bool told_anyhow = false;  // harmless: something is not what it should be, so that saying so is no false alarm
+  bool edge = false;         // a record or wait was changed
+  bool needed = false;       // and two conflicting accesses are unordered without it
 };
 
 // The ranks at which the mutation changes something, and the sites of each.

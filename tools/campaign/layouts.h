@@ -11,7 +11,7 @@
 
 namespace ringscope::campaign {
 
-// What is kept of a run. Flight: the newest records of every thread, as `train` without --trace or --diagnose keeps.
+// What is kept of a run. Flight: the newest records of every thread (`train --flight`).
 enum class Keep : uint8_t { kStream, kFlight };
 const char* name(Keep);
 

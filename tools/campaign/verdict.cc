@@ -47,8 +47,8 @@ VerdictKind of_harmless(const Expected& expected, const Report& report) {
   VerdictKind kind = VerdictKind::kRight;
   for (const Finding& f : report.findings) {
     if (f.severity == Severity::kNote) continue;
-    if (expected.ids.empty() || accuses_others(expected, f)) return VerdictKind::kFalseAlarm;
-    if (!contains(expected.ids, f.id)) kind = VerdictKind::kPartly;
+    if (!expected.told_anyhow || accuses_others(expected, f)) return VerdictKind::kFalseAlarm;
+    if (!contains(expected.ids, f.id) && !is_careful(f)) kind = VerdictKind::kPartly;
   }
   return kind;
 }

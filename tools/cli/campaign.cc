@@ -235,7 +235,7 @@ void print_outcome(const Outcome& outcome, const Summary& summary, const campaig
 
 std::vector<Option> campaign_options() {
   std::vector<Option> options{{"seed", "S", "campaign: everything that is drawn follows from it (default 1)"},
-                              {"count", "N", "campaign: mutants (default 100; about ten a second)"},
+                              {"count", "N", "campaign: mutants (default 100; two or three a second)"},
                               {"table", "", "campaign: print the judge's table of what may be found, and run nothing"}};
   for (const FlagRow& row : config_flags())
     if (is_fixable(row)) options.push_back({row.name, row.value, row.help, row.short_form, row.group, true});

@@ -97,7 +97,7 @@ Result<TrainFlags> read_flags(const Arguments& args, const JobConfig& config) {
   flags.json = args.json();
   flags.recording.database = args.find("trace").value_or("");
   if (args.has("trace") && flags.recording.database.empty()) return usage_error("--trace needs a file name");
-  flags.recording.stream = args.has("trace") || flags.diagnose;
+  flags.recording.stream = (args.has("trace") || flags.diagnose) && !args.has("flight");
   flags.recording.force = args.has("force");
   flags.recording.keep_spool = args.has("keep-spool");
   if (!args.has("trace") && (flags.recording.force || flags.recording.keep_spool))
@@ -294,6 +294,7 @@ const Command& train_command() {
          fail_on_option(),
          {"force", "", "replace an existing trace"},
          {"keep-spool", "", "keep DB.spool, the raw recording"},
+         {"flight", "", "keep the newest records of every thread alone (so it is without --trace and --diagnose)"},
          {"dump-attention", "L,S", "leave the attention tensors of layer L, step S in DB.attention (safetensors)"},
          {"sites", "", "list what --mutate can change in this job, and run nothing"},
          {"quiet", "", "no progress on stderr"}},

@@ -106,6 +106,7 @@ class Merger {
     apply(v.syncs);
     apply(v.buffers);
     apply(v.tensor_stats);
+    apply(v.update_samples);
   }
 
   void renumber_comms(TraceView& v, int process) {
@@ -207,6 +208,8 @@ class Merger {
     take(TableId::kTensorStat, &TraceView::tensor_stats);
     take(TableId::kAttentionRow, &TraceView::attention_rows);
     take(TableId::kLabelRun, &TraceView::label_runs);
+    take(TableId::kStepValue, &TraceView::step_values);
+    take(TableId::kUpdateSample, &TraceView::update_samples);
     take(TableId::kMemorySample, &TraceView::memory_samples);
     take(TableId::kTrainStep, &TraceView::train_steps);
   }

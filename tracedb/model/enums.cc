@@ -12,7 +12,8 @@ const char* pick(const char* const (&names)[N], E value) {
 }  // namespace
 
 const char* name(OpKind v) {
-  static const char* const names[] = {"kernel", "collective", "p2p", "event_record", "event_wait", "host_read"};
+  static const char* const names[] = {"kernel",     "collective", "p2p",      "event_record",
+                                      "event_wait", "host_read",  "comm_init"};
   return pick(names, v);
 }
 const char* name(CollFunc v) {
@@ -34,7 +35,13 @@ const char* name(MemCategory v) {
   return pick(names, v);
 }
 const char* name(TensorRole v) {
-  static const char* const names[] = {"gradient", "parameter", "local_gradient", "attention_input", "attention_output"};
+  static const char* const names[] = {"gradient",         "parameter",        "local_gradient",   "attention_input",
+                                      "attention_output", "gradient_over_tp", "gradient_over_cp", "moments"};
+  return pick(names, v);
+}
+const char* name(StepQuantity v) {
+  static const char* const names[] = {"loss_sum",  "counted",      "divisor",   "loss",        "grad_norm_sq", "clip",
+                                      "rows_loss", "rows_counted", "rows_miss", "rows_labels", "loss_gradient"};
   return pick(names, v);
 }
 const char* name(Axis v) {

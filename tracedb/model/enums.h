@@ -5,8 +5,17 @@
 
 namespace ringscope {
 
-// A host read stands on the stream that the host had waited for; it is the host that reads.
-enum class OpKind : uint8_t { kKernel = 0, kCollective = 1, kP2p = 2, kEventRecord = 3, kEventWait = 4, kHostRead = 5 };
+// A host read stands on the stream that the host had waited for; it is the host that reads. The creation of a communicator
+// blocks the host as well: its name is the communicator's, it has started when the rank asked for it and ends when all are there.
+enum class OpKind : uint8_t {
+  kKernel = 0,
+  kCollective = 1,
+  kP2p = 2,
+  kEventRecord = 3,
+  kEventWait = 4,
+  kHostRead = 5,
+  kCommInit = 6
+};
 
 // Operation names in reports: all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather, scatter,
 // all_to_all, barrier, send, recv.
@@ -54,14 +63,35 @@ enum class MemCategory : uint8_t {
 enum class PositionRole : uint8_t { kData = 0, kRope = 1, kEmbedding = 2, kMask = 3 };
 
 // Which values a tensor statistic is of: a parameter's reduced gradient, its updated value, its gradient before any
-// rank added its own, or an activation that entered or left an attention call.
+// rank added its own, an activation that entered or left an attention call, a gradient that was reduced over TP only or
+// over CP but not over DP yet, or both moments of the optimizer.
 enum class TensorRole : uint8_t {
   kGradient = 0,
   kParameter = 1,
   kLocalGradient = 2,
   kAttentionInput = 3,
   kAttentionOutput = 4,
-  kCount = 5
+  kGradientOverTp = 5,
+  kGradientOverCp = 6,
+  kMoments = 7,
+  kCount = 8
+};
+
+// Numbers of a rank's step. What is reduced is recorded before the first reduction and after each.
+enum class StepQuantity : uint8_t {
+  kLossSum = 0,     // of the step's counted tokens up to this microbatch
+  kCounted = 1,     // their number, as the kernel counted
+  kDivisor = 2,     // before reductions: the rank's number of labels, as the host counted
+  kLoss = 3,        // before reductions: the rank's share, sum / divisor
+  kGradNormSq = 4,  // squared Euclidean norm; before reductions: of what this rank counts
+  kClip = 5,        // what gradients were multiplied with
+  // Of one microbatch, computed again in fp64 from what the kernels read:
+  kRowsLoss = 6,     // what it adds to the loss sum
+  kRowsCounted = 7,  // what it adds to the count
+  kRowsMiss = 8,  // sum over counted tokens of 1 - p of the label, or p of another token where the label lies elsewhere
+  kRowsLabels = 9,     // counted tokens whose label lies in this part of the vocabulary
+  kLossGradient = 10,  // what the loss's backward kernel made of the same: kRowsMiss / divisor
+  kCount = 11
 };
 
 enum class Axis : uint8_t { kTp = 0, kCp = 1, kDp = 2, kPp = 3, kWorld = 4, kTpCp = 5, kDpCp = 6, kUnknown = 255 };
@@ -71,6 +101,7 @@ const char* name(CollFunc);      // "all_reduce", ...
 const char* name(RedOp);         // "sum", ...
 const char* name(DType);         // "fp32", ...
 const char* name(TensorRole);    // "gradient", "parameter", ...
+const char* name(StepQuantity);  // "loss_sum", ...
 const char* name(MemCategory);   // "parameter", ...
 const char* name(Axis);          // "tp", ...
 const char* name(OpState);       // "scheduled", ...

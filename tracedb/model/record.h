@@ -50,8 +50,10 @@ enum class RecordKind : uint16_t {
   kTensorStat = 23,
   kAttentionRow = 24,
   kLabelRun = 25,
+  kStepValue = 26,
+  kUpdateSample = 27,
 };
-inline constexpr uint16_t kRecordKinds = 26;
+inline constexpr uint16_t kRecordKinds = 28;
 
 // What other records name, and how a rank ended: few, and worth the most when a ring has wrapped many times. They are
 // kept outside of the rings too (tracedb/spool/spool.h).
@@ -132,7 +134,7 @@ struct BufferFreeRecord {  // lane = stream whose order the free follows; kEvery
 struct StreamRecord {  // lane = the stream id (unique in the job)
   uint64_t name;       // "compute", "cp", "dp"
 };
-struct CommRecord {  // one per member, when its communicator exists; order on a rank = creation order
+struct CommRecord {  // one per member, when it asks for the communicator; order on a rank = creation order
   uint32_t comm;
   uint32_t size;
   uint32_t name;        // "tp", "cp", ... plus the members for people: "cp[0,2]"
@@ -180,7 +182,8 @@ struct SoftmaxStatRecord {  // 6 words: one continuation record. All rows and he
   uint16_t parts;
   double lse_min, lse_max, lse_mean;  // natural, over the finite ones; NaN = there are none
 };
-struct TensorStatRecord {  // 6 words: one continuation record. One parameter of this rank, or an activation: TensorRole
+inline constexpr uint16_t kHasProjection = 1;  // flag of the record: without it the last word was not written
+struct TensorStatRecord {  // 7 words: one continuation record. One parameter of this rank, or an activation: TensorRole
   uint64_t where;
   uint32_t name;      // interned, a parameter as the checkpoint spells it; a fused weight has its names joined with +
   uint16_t role;      // TensorRole
@@ -189,6 +192,23 @@ struct TensorStatRecord {  // 6 words: one continuation record. One parameter of
   uint64_t checksum;  // of the bytes: ranks with equal name, role and part must agree. 0 = role has no replicas
   double norm;        // Euclidean
   uint64_t bad;       // elements that are NaN or infinite
+  double projection;  // product with a fixed vector of factors in [-1, 1]: linear, so it adds up as the tensors do
+};
+struct StepValueRecord {  // one number of a rank's step, where it was computed
+  uint64_t where;
+  uint16_t quantity;  // StepQuantity
+  uint16_t axis;      // Axis of the communicator whose reduction it comes from; 0xFFFF = the rank's own
+  uint32_t reserved;
+  double value;
+};
+struct UpdateSampleRecord {  // 10 words: one continuation record. One element of a parameter in one optimizer step
+  uint64_t where;
+  uint32_t name;     // as in TensorStatRecord
+  uint32_t part;     // TP rank of the slice; 0xFFFF = every TP rank holds it whole
+  uint64_t element;  // in the rank's own part
+  double gradient;   // reduced, not clipped
+  double value_before, m_before, v_before;
+  double value_after, m_after, v_after;
 };
 struct AttentionRowRecord {  // 10 words: one continuation record. One query row of one head over one block of keys
   uint64_t where;            // ring_step = part index, as in SoftmaxRowRecord
@@ -282,8 +302,9 @@ inline constexpr int words_of = int(sizeof(T) / 8);
 static_assert(sizeof(OpEnqueueRecord) == 32 && sizeof(CollRecord) == 40 && sizeof(P2pRecord) == 40);
 static_assert(sizeof(SyncRecord) == 40 && sizeof(AccessRecord) == 40 && sizeof(BufferAllocRecord) == 40);
 static_assert(sizeof(PositionRunRecord) == 40 && sizeof(RankRecord) == 40);
-static_assert(sizeof(SoftmaxStatRecord) == 48 && sizeof(TensorStatRecord) == 48);
+static_assert(sizeof(SoftmaxStatRecord) == 48 && sizeof(TensorStatRecord) == 56);
 static_assert(sizeof(AttentionRowRecord) == 80 && sizeof(LabelRunRecord) == 80);
+static_assert(sizeof(StepValueRecord) == 24 && sizeof(UpdateSampleRecord) == 80);
 static_assert(sizeof(SoftmaxRowRecord) == 72 && sizeof(TrainStepRecord) == 80);
 
 }  // namespace ringscope

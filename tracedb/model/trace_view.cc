@@ -21,6 +21,8 @@ const char* name(TableId table) {
     case TableId::kTensorStat: return "tensor_stat";
     case TableId::kAttentionRow: return "attention_row";
     case TableId::kLabelRun: return "label_run";
+    case TableId::kStepValue: return "step_value";
+    case TableId::kUpdateSample: return "update_sample";
     case TableId::kMemorySample: return "memory_sample";
     case TableId::kTrainStep: return "train_step";
     case TableId::kCount: break;

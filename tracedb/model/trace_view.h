@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -221,6 +222,28 @@ struct TensorStatRow {  // one parameter or activation of a rank
   double norm = 0;        // Euclidean
   uint64_t bad = 0;       // elements that are NaN or infinite
   uint64_t issue = 0;
+  double projection = std::numeric_limits<double>::quiet_NaN();  // product with a fixed vector; NaN = not known
+};
+
+struct StepValueRow {  // one number of a rank's step: StepValueRecord
+  int32_t rank = 0;
+  Where where;
+  StepQuantity quantity = StepQuantity::kCount;
+  Axis axis = Axis::kUnknown;  // unknown = the rank's own, not reduced
+  double value = 0;
+  uint64_t issue = 0;
+};
+
+struct UpdateSampleRow {  // one element of a parameter in one optimizer step: UpdateSampleRecord
+  int32_t rank = 0;
+  Where where;
+  uint32_t name = 0;  // into TraceView::strings
+  int32_t part = -1;  // TP rank of the slice; -1 = every TP rank holds it whole
+  uint64_t element = 0;
+  double gradient = 0;
+  double value_before = 0, m_before = 0, v_before = 0;
+  double value_after = 0, m_after = 0, v_after = 0;
+  uint64_t issue = 0;
 };
 
 struct MemorySampleRow {
@@ -285,6 +308,8 @@ enum class TableId : uint8_t {
   kTensorStat,
   kAttentionRow,
   kLabelRun,
+  kStepValue,
+  kUpdateSample,
   kMemorySample,
   kTrainStep,
   kCount
@@ -320,6 +345,8 @@ struct TraceView {
   std::vector<TensorStatRow> tensor_stats;
   std::vector<AttentionRow> attention_rows;
   std::vector<LabelRunRow> label_runs;
+  std::vector<StepValueRow> step_values;
+  std::vector<UpdateSampleRow> update_samples;
   std::vector<MemorySampleRow> memory_samples;
   std::vector<TrainStepRow> train_steps;
   std::vector<LostRow> lost;

@@ -244,7 +244,39 @@ struct Table<TensorStatRow> {
                                           column<&TensorStatRow::checksum>("checksum"),
                                           column<&TensorStatRow::norm>("norm"),
                                           column<&TensorStatRow::bad>("bad"),
-                                          RINGSCOPE_PLACE(TensorStatRow)};
+                                          RINGSCOPE_PLACE(TensorStatRow),
+                                          column<&TensorStatRow::projection>("projection", 3)};
+};
+
+template <>
+struct Table<StepValueRow> {
+  static constexpr const char* kName = "step_value";
+  static constexpr TableId kId = TableId::kStepValue;
+  static constexpr int kSince = 3;
+  static constexpr std::array kColumns = {
+      column<&StepValueRow::rank>("rank"),         column<&StepValueRow::issue>("issue"),
+      column<&StepValueRow::quantity>("quantity"), column<&StepValueRow::axis, NullIf<Axis::kUnknown>>("axis"),
+      column<&StepValueRow::value>("value"),       RINGSCOPE_PLACE(StepValueRow)};
+};
+
+template <>
+struct Table<UpdateSampleRow> {
+  static constexpr const char* kName = "update_sample";
+  static constexpr TableId kId = TableId::kUpdateSample;
+  static constexpr int kSince = 3;
+  static constexpr std::array kColumns = {column<&UpdateSampleRow::rank>("rank"),
+                                          column<&UpdateSampleRow::issue>("issue"),
+                                          column<&UpdateSampleRow::name>("name"),
+                                          column<&UpdateSampleRow::part, NullIf<-1>>("part"),
+                                          column<&UpdateSampleRow::element>("element"),
+                                          column<&UpdateSampleRow::gradient>("gradient"),
+                                          column<&UpdateSampleRow::value_before>("value_before"),
+                                          column<&UpdateSampleRow::m_before>("m_before"),
+                                          column<&UpdateSampleRow::v_before>("v_before"),
+                                          column<&UpdateSampleRow::value_after>("value_after"),
+                                          column<&UpdateSampleRow::m_after>("m_after"),
+                                          column<&UpdateSampleRow::v_after>("v_after"),
+                                          RINGSCOPE_PLACE(UpdateSampleRow)};
 };
 
 template <>

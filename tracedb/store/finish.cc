@@ -7,8 +7,9 @@ namespace ringscope {
 namespace {
 
 Status derive_all(Store& store) {
-  for (const char* table : {"op", "coll", "p2p", "access", "sync", "buffer", "ring_plan", "softmax_row", "softmax_stat",
-                            "tensor_stat", "attention_row", "label_run", "position_run", "memory_sample", "train_step"})
+  for (const char* table :
+       {"op", "coll", "p2p", "access", "sync", "buffer", "ring_plan", "softmax_row", "softmax_stat", "tensor_stat",
+        "attention_row", "label_run", "step_value", "update_sample", "position_run", "memory_sample", "train_step"})
     if (auto ok = restore_order(store, table); !ok) return ok;
   for (const auto derive : {match_transfers, bind_waits, derive_ring_steps})
     if (auto ok = derive(store); !ok) return ok;

@@ -1,6 +1,7 @@
 // Row structs in and out of the database, by the description in columns.h. Row is one of RankRow, RankExitRow, StreamRow,
 // OpRow, CollRow, P2pRow, AccessRow, SyncRow, BufferRow, RingPlanRow, PositionRunRow, SoftmaxRow, SoftmaxStatRow,
-// AttentionRow, LabelRunRow, TensorStatRow, MemorySampleRow, TrainStepRow. A table that the file's version lacks is empty.
+// AttentionRow, LabelRunRow, TensorStatRow, StepValueRow, UpdateSampleRow, MemorySampleRow, TrainStepRow. A table that the
+// file's version lacks is empty.
 #pragma once
 
 #include <vector>

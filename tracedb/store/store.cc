@@ -53,7 +53,7 @@ void add_words(std::string& sql, const char* kind, int count) {
 }
 std::string enum_words() {
   std::string sql;
-  add_words<OpKind>(sql, "op_kind", 6);
+  add_words<OpKind>(sql, "op_kind", 7);
   add_words<CollFunc>(sql, "coll_func", 11);
   add_words<RedOp>(sql, "red_op", 4);
   add_words<DType>(sql, "dtype", 6);
@@ -62,6 +62,7 @@ std::string enum_words() {
   add_words<OpState>(sql, "op_state", 3);
   add_words<PositionRole>(sql, "position_role", 4);
   add_words<TensorRole>(sql, "tensor_role", int(TensorRole::kCount));
+  add_words<StepQuantity>(sql, "step_quantity", int(StepQuantity::kCount));
   for (int i = 1; i <= 4; ++i)
     sql += "INSERT INTO enum_name VALUES('access_mode'," + std::to_string(i) + ",'" + name(AccessMode(i)) + "');";
   sql +=

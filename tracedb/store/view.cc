@@ -88,6 +88,8 @@ class ViewReader {
     table(TableId::kTensorStat, view_.tensor_stats);
     table(TableId::kAttentionRow, view_.attention_rows);
     table(TableId::kLabelRun, view_.label_runs);
+    table(TableId::kStepValue, view_.step_values);
+    table(TableId::kUpdateSample, view_.update_samples);
     table(TableId::kMemorySample, view_.memory_samples);
     table(TableId::kTrainStep, view_.train_steps);
   }

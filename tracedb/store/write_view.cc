@@ -26,6 +26,8 @@ class ViewWriter {
     table(view_.tensor_stats);
     table(view_.attention_rows);
     table(view_.label_runs);
+    table(view_.step_values);
+    table(view_.update_samples);
     table(view_.memory_samples);
     table(view_.train_steps);
     return status_;

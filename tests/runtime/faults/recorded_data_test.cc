@@ -147,7 +147,8 @@ TEST(RecordedData, WhatIsMissingAccusesNobody) {
           });
         };
         thin(view.position_runs), thin(view.softmax_rows), thin(view.softmax_stats), thin(view.tensor_stats);
-        thin(view.attention_rows), thin(view.label_runs), thin(view.train_steps);
+        thin(view.attention_rows), thin(view.label_runs), thin(view.train_steps), thin(view.step_values);
+        thin(view.update_samples);
         if (rank >= 0 && !tail) std::erase_if(view.ranks, [&](const RankRow& r) { return r.rank == rank; });
         for (const Finding& f : analyze(view).findings)
           ADD_FAILURE() << describe(config) << " without rank " << rank << (tail ? " from step 1 on: " : ": ") << f.id

@@ -73,5 +73,22 @@ TEST(TensorStat, NormAndBadValues) {
   EXPECT_EQ(tensor_stat(std::span<const float>()).norm, 0);
 }
 
+// What is a sum of tensors has the sum of their projections, to the rounding of its elements; what is not, has not.
+TEST(TensorStat, ProjectionsAddUp) {
+  for (const size_t n : {size_t(1), size_t(67), size_t(1024), size_t(5000)}) {
+    std::vector<float> a = random_values<float>(n), b(a.rbegin(), a.rend()), sum(n), half(n);
+    for (size_t i = 0; i < n; ++i) sum[i] = a[i] + b[i], half[i] = i < n / 2 ? sum[i] : a[i];
+    const auto of = [](const std::vector<float>& v) { return tensor_stat(std::span<const float>(v)); };
+    const double bound = 0x1p-24 * std::sqrt(double(n)) * (of(a).norm + of(b).norm);
+    EXPECT_NEAR(of(sum).projection, of(a).projection + of(b).projection, bound) << n;
+    EXPECT_GT(std::fabs(of(half).projection - of(a).projection - of(b).projection), 100 * bound) << n;
+    std::vector<float> swapped = sum;
+    std::swap(swapped[0], swapped[n - 1]);
+    if (n > 1 && swapped[0] != sum[0]) {
+      EXPECT_GT(std::fabs(of(swapped).projection - of(sum).projection), bound) << n;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ringscope

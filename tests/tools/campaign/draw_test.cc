@@ -70,6 +70,25 @@ TEST(Layouts, FixedFlagsHoldOrAreRefused) {
   EXPECT_EQ(refused.error().kind, ErrorKind::kUsage);
 }
 
+// What a mutant is compared with must not depend on timing.
+TEST(Values, AreTheSameBitsWithFreeThreadsAndInTurns) {
+  Random random(17);
+  Layout layout = *draw_layout(random, {{"context-parallel-size", "3"}, {"data-parallel-size", "2"}, {"turns", "3"}});
+  const TrainOptions keep{.keep_values = true};
+  const auto turns = train(layout.config, {}, keep);
+  layout.config.turns = false;
+  const auto free = train(layout.config, {}, keep), again = train(layout.config, {}, keep);
+  ASSERT_TRUE(turns && free && again);
+  ASSERT_EQ(free->values.size(), 6u);
+  EXPECT_EQ(free->values, turns->values);
+  EXPECT_EQ(free->values, again->values);
+  EXPECT_EQ(free->values[0], free->values[5]) << "copies";
+  layout.config.mutations = {*parse_mutation("scale=1.01@adamw:rank=5")};
+  const auto mutant = train(layout.config, {}, keep);
+  ASSERT_TRUE(mutant);
+  EXPECT_FALSE(mutant->values[5] == free->values[5]);
+}
+
 TEST(Mutants, TheSameSeedDrawsTheSame) {
   Random layouts(9);
   const Layout layout = *draw_layout(layouts, {{"context-parallel-size", "2"}, {"data-parallel-size", "2"}});

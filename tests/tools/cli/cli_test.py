@@ -6,6 +6,7 @@ import json
 import math
 import os
 import resource
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -129,7 +130,7 @@ class Words(CliTest):
         self.refused(2, "unknown verb 'diagnoes'; did you mean 'diagnose'?", "diagnoes")
         self.refused(2, "unknown flag --seq-lenght; did you mean --seq-length?", "train", "--seq-lenght", "64")
         self.refused(2, "unknown flag --trac", "train", "--trac", "x.db")  # no guessing of prefixes
-        self.refused(2, "one word too many", "faults", "x")
+        self.refused(2, "is nothing that faults does", "faults", "x")
         self.refused(2, "needs a value", "train", "--trace")
         self.refused(2, "given twice", "train", "--tp", "2", "--tensor-model-parallel-size", "2")
         self.refused(2, "is a switch", "train", "--quiet=yes")
@@ -360,6 +361,59 @@ class Faults(CliTest):
 
     def test_the_clean_twin_is_clean(self):
         self.assertIn("clean", self.run_ok("train", *SMALL, "--fault", "cross-group-order-one", "--diagnose").stdout)
+
+
+class Campaign(CliTest):
+    FLAGS = ["--seed", "5", "--dp", "2", "--train-iters", "1", "--arch", "llama"]
+
+    # A campaign exits 1 where a verdict is wrong; its form is the same.
+    def campaign(self, *args):
+        done = self.call("faults", "campaign", *self.FLAGS, *args)
+        self.assertIn(done.returncode, (0, 1), done.stderr)
+        return done.stdout
+
+    def test_rows_have_the_command_that_repeats_them(self):
+        out = json.loads(self.campaign("--count", "3", "--json"))
+        self.assertEqual(out["schema"], "ringscope.campaign/1")
+        self.assertEqual(out["summary"]["errors"], [])
+        self.assertEqual(len(out["runs"]), out["summary"]["mutants"])
+        for row in out["runs"]:
+            self.assertIn(row["effect"], ("hang", "exit", "corrupt", "order", "harmless"))
+            self.assertIn(row["verdict"],
+                          ("right", "partly", "careful", "missed", "wrong", "false_alarm", "silent"))
+            self.assertLessEqual({"ids", "ranks", "visible"}, set(row["expected"]))
+            self.assertIn("--dp 2", row["flags"])
+            self.assertIn("--mutate '%s'" % row["mutation"], row["command"])
+        again = json.loads(self.campaign("--count", "3", "--json"))
+        self.assertEqual([row["command"] for row in again["runs"]], [row["command"] for row in out["runs"]])
+        done = self.call(*shlex.split(out["runs"][0]["command"])[1:])
+        self.assertIn(done.returncode, (0, 1, 4), done.stderr)
+
+    def test_text_and_table(self):
+        text = self.campaign("--count", "2")
+        self.assertIn("hangs that can be decided", text)
+        self.assertIn("ringscope train --tp 1 --cp 1 --dp 2", text)
+        self.assertIn("softmax.sum_for_max", self.run_ok("faults", "campaign", "--table").stdout)
+
+    def test_wrong_flags(self):
+        for args, hint in [(["campain"], "did you mean 'campaign'"), (["--count", "3"], "faults campaign --count 3"),
+                           (["campaign", "--count", "0"], "--count"), (["campaign", "--count", "x"], "--count"),
+                           (["campaign", "--seed", "-1"], "--seed"), (["campaign", "--sede", "1"], "--seed"),
+                           (["campaign", "--tp", "3"], "no job fits")]:
+            self.refused(2, hint, "faults", *args)
+
+    def test_ctrl_c_prints_what_there_is(self):
+        process = subprocess.Popen([PROGRAM, "faults", "campaign", "--count", "100000", "--json", *self.FLAGS],
+                                   cwd=self.dir, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (process.poll() is None and process.kill(), process.communicate()))
+        self.assertIn("mutants", process.stderr.readline())
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 130)
+        document = json.loads(out)
+        self.assertTrue(document["summary"]["interrupted"])
+        self.assertGreater(len(document["runs"]), 0)
+        self.assertEqual(self.left_over(), [])
 
 
 class BadInput(CliTest):

@@ -53,7 +53,8 @@ class Split {
         const Witnesses& witnesses)
       : index_(index), comm_(comm), size_(members), strands_(strands), n_(n), past_(agreed_before(strands, n)),
         history_(continuation(past_.calls, past_.whole)), steps_(index, strands), place_(steps_.first_difference(n)),
-        precedent_(steps_.precedent(place_)), witnesses_(witnesses.next(of_shape(past_, comm))) {
+        precedent_(steps_.precedent(place_)), witnesses_(witnesses.next(of_shape(past_, comm))),
+        all_witnesses_(witnesses) {
     std::unordered_map<uint64_t, size_t> known;
     for (const Strand& strand : strands) {
       const uint64_t call = strand.at(n);
@@ -139,6 +140,8 @@ class Split {
     // Another call that the whole group's past shows at this place outweighs what most do now: a mistake in the code of
     // most ranks is no majority for itself.
     if (past >= 0 && (some_only || history_.context >= kTellingPast)) return by_past(past);
+    if (const int camp = some_only ? -1 : by_usage(); camp >= 0)
+      return {camp, 0, 1, 0, "its label is used for this call elsewhere"};
     if (majority) return by_majority(past);
     if (const int camp = most_witnesses(); camp >= 0)
       return {camp, votes(camp), double(1 + history_.seen * (camp == past)), double(past >= 0 && camp != past),
@@ -207,6 +210,23 @@ class Split {
       if (best < 0 || votes(int(i)) > votes(best)) best = int(i);
     }
     return tie ? -1 : best;
+  }
+
+  // Another call under the label of this one: the one for which the job uses the label elsewhere, if it is no other's.
+  int by_usage() const {
+    int conforms = -1;
+    for (size_t i = 0; i < camps_.size(); ++i) {
+      const uint32_t row = camps_[i].members[0]->op(n_);
+      if (row == kNoRow) return -1;
+      const Usage::Elsewhere elsewhere = all_witnesses_.usage(index_).elsewhere(row);
+      if (elsewhere.same > elsewhere.other) {
+        if (conforms >= 0) return -1;
+        conforms = int(i);
+      } else if (elsewhere.other == 0 || elsewhere.same > 0) {
+        return -1;
+      }
+    }
+    return conforms;
   }
 
   // Another call: the one that the group makes elsewhere is the right one, if the other is made nowhere else.
@@ -287,6 +307,7 @@ class Split {
   uint64_t place_;
   Precedent precedent_;
   const std::unordered_map<uint64_t, int>& witnesses_;
+  const Witnesses& all_witnesses_;
   std::vector<Camp> camps_;
   size_t voters_ = 0;
 };

@@ -4,10 +4,12 @@
 //   then labels, which only break ties. Two camps that nothing tells apart are shown, and nobody is accused.
 #pragma once
 
+#include <memory>
 #include <unordered_map>
 
 #include "tools/analyze/hang/hang.h"
 #include "tools/analyze/hang/strand.h"
+#include "tools/analyze/hang/usage.h"
 
 namespace ringscope {
 
@@ -16,10 +18,15 @@ namespace ringscope {
 class Witnesses {
  public:
   void add(Agreed agreed) { groups_.push_back(std::move(agreed)); }
+  const Usage& usage(const TraceIndex& index) const {
+    if (!usage_) usage_ = std::make_unique<Usage>(index);
+    return *usage_;
+  }
   // Groups that went on with each call, behind this past at this number.
   const std::unordered_map<uint64_t, int>& next(const Agreed& past) const;
 
  private:
+  mutable std::unique_ptr<Usage> usage_;
   std::vector<Agreed> groups_;
   mutable std::unordered_map<uint64_t, std::unordered_map<uint64_t, std::unordered_map<uint64_t, int>>> votes_;
 };

@@ -52,6 +52,9 @@ class Deaths {
     if (!somebody_blocked || !index_.lossless(-1)) return ranks;
     for (int rank : index_.ranks())
       if (!index_.exit_of(rank) && index_.lossless(rank)) ranks.push_back(rank);
+    // Killed before it issued anything: only its start was written.
+    for (const RankRow& row : view_.ranks)
+      if (!index_.seen(row.rank) && !index_.exit_of(row.rank) && index_.lossless(row.rank)) ranks.push_back(row.rank);
     return ranks;
   }
   bool nobody_is_left() const {
@@ -128,7 +131,7 @@ class Deaths {
     if (begin < end) f.where = view_.ops[end - 1].where;
     f.sentence = "rank " + std::to_string(rank) + " ";
     if (exit_row == kNoExit) {
-      f.first_ns = view_.ops[end - 1].enqueue_ns;
+      if (begin < end) f.first_ns = view_.ops[end - 1].enqueue_ns;
       f.sentence +=
           "is gone without a word: every other rank was found alive, or its end was written, when the run stalled";
     } else {

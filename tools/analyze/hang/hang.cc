@@ -21,7 +21,8 @@ class Diagnosis {
 
   std::vector<Finding> run() {
     const std::vector<Death> deaths = find_deaths(index_);
-    compare_calls();
+    roots_ = comm_init_mismatches(index_);
+    if (roots_.empty()) compare_calls();
     for (const Death& death : deaths)
       if (!death.follows && !explained(death)) add_death(death.finding);
     const auto outcome = index_.view.meta.find(meta_key::kOutcome);
@@ -124,26 +125,27 @@ class Diagnosis {
     roots_ = cross_group_cycles(index_, stuck);
     if (roots_.empty()) roots_ = p2p_cycles(index_, stuck);
     if (!roots_.empty()) return;
+    const std::vector<int> silent = silent_hosts(index_);
     for (const Divergence& d : merge_divergences(index_, find_missing_tails(index_, stuck)))
       roots_.push_back(tail_finding(index_, d));
-    add_silent_hosts(silent_hosts(index_, stuck));
+    add_silent_hosts(silent);
     if (roots_.empty() && index_.stalled) roots_ = p2p_cycles(index_, replay(index_, Sends::kMeets));
     if (roots_.empty() && (index_.stalled || undetermined(stuck))) roots_.push_back(undecided(index_, stuck));
   }
 
   // Hosts that stopped issuing are one mistake, whichever of them the others came to miss first.
-  void add_silent_hosts(std::vector<int> silent) {
+  void add_silent_hosts(const std::vector<int>& silent) {
     if (silent.empty()) return;
-    const bool all_silent = std::all_of(roots_.begin(), roots_.end(), [&](const Finding& f) {
-      return std::includes(silent.begin(), silent.end(), f.ranks.begin(), f.ranks.end());
+    std::erase_if(roots_, [&](const Finding& f) {
+      return f.ranks.empty() || !std::includes(silent.begin(), silent.end(), f.ranks.begin(), f.ranks.end());
     });
-    if (!all_silent) return;
-    if (roots_.size() > 1) roots_.resize(1);
-    if (roots_.empty()) roots_.push_back(silent_finding(index_, silent));
-    else {
-      roots_[0].sentence += "; " + silent_text(index_, silent);
-      roots_[0].ranks = std::move(silent);
+    if (roots_.empty()) {
+      roots_.push_back(silent_finding(index_, silent));
+      return;
     }
+    roots_.resize(1);
+    roots_[0].sentence += "; " + silent_text(index_, silent);
+    roots_[0].ranks = silent;
   }
 
   // Operations are open, and nothing says how it ended. A picture of a running job is such a trace: if several of its

@@ -43,12 +43,13 @@ struct Death {
 std::vector<Death> find_deaths(const TraceIndex&);  // dead_rank.cc
 bool died(const RankExitRow& exit);                 // by itself or by a signal
 
+std::vector<Finding> comm_init_mismatches(const TraceIndex&);                 // comm_init.cc
 std::vector<Finding> cross_group_cycles(const TraceIndex&, const Stuck&);     // cross_group_cycle.cc
 std::vector<Finding> p2p_cycles(const TraceIndex&, const Stuck&);             // p2p_cycle.cc
 std::vector<Divergence> find_missing_tails(const TraceIndex&, const Stuck&);  // missing_tail.cc
 // Ranks, alive in a declared stall, whose host neither waits for a stream nor issues anything: the last that it did was no
 // wait, although the trace records waits of hosts. Sorted.
-std::vector<int> silent_hosts(const TraceIndex&, const Stuck&);             // silent_host.cc
+std::vector<int> silent_hosts(const TraceIndex&);                           // silent_host.cc
 Finding silent_finding(const TraceIndex&, const std::vector<int>& ranks);   // silent_host.cc
 std::string silent_text(const TraceIndex&, const std::vector<int>& ranks);  // silent_host.cc
 Finding tail_finding(const TraceIndex&, const Divergence&);                 // missing_tail.cc

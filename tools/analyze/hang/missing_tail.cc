@@ -120,10 +120,13 @@ class Tails {
     } else if (told) {
       return accuse_makers(d, absence);
     } else if (over && makers < lacking && !belongs.value_or(false)) {
+      if (!belongs) {
+        d.ranks.clear();
+        return;
+      }
       d.support.observations = 1;
       accuse_makers(d, absence);
       d.why = "the others had made all their calls, and ended";
-      if (!belongs) d.ranks.clear();
       return;
     } else if (makers < lacking) {
       return accuse_makers(d, absence);

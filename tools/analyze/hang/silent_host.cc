@@ -18,6 +18,9 @@ LastDone last_done(const TraceIndex& index, int rank) {
   LastDone last;
   const auto [begin, end] = index.ops_of(rank);
   if (begin < end) last.op = end - 1, last.issue = index.view.ops[end - 1].issue;
+  // A host that waits for the others to create a communicator waits.
+  last.waits = begin < end && index.view.ops[end - 1].kind == OpKind::kCommInit &&
+               index.view.ops[end - 1].state != OpState::kCompleted;
   const auto [first, behind] = index.syncs_of(rank);
   if (first < behind && index.view.syncs[behind - 1].issue > last.issue)
     last.waits = index.view.syncs[behind - 1].kind == SyncKind::kHostSync;
@@ -26,11 +29,13 @@ LastDone last_done(const TraceIndex& index, int rank) {
 
 }  // namespace
 
-std::vector<int> silent_hosts(const TraceIndex& index, const Stuck&) {
+std::vector<int> silent_hosts(const TraceIndex& index) {
   std::vector<int> silent;
   const bool waits_recorded = std::any_of(index.view.syncs.begin(), index.view.syncs.end(),
                                           [](const SyncRow& sync) { return sync.kind == SyncKind::kHostSync; });
-  if (!index.stalled || !waits_recorded) return silent;
+  const bool creations_recorded = std::any_of(index.view.ops.begin(), index.view.ops.end(),
+                                              [](const OpRow& op) { return op.kind == OpKind::kCommInit; });
+  if (!index.stalled || !(waits_recorded || creations_recorded)) return silent;
   for (int rank : index.ranks()) {
     const RankExitRow* exit = index.exit_of(rank);
     const auto [begin, end] = index.ops_of(rank);

@@ -1,4 +1,5 @@
-// loss.per_rank_mean and loss.unexplained: what every rank of a step counted, divided by and reported.
+// loss.per_rank_mean and loss.unexplained: what every rank of a step counted, divided by and reported. Where the trace
+// holds the numbers between the stages, chain.cc tells at which of them it went wrong; what follows needs the ends only.
 //
 // Over the shards of a step (what differs over data and context parallelism; TP ranks hold copies) with loss sums s_i,
 // counts n_i and divisors d_i, one relation must hold: the loss reported is the token mean, sum s_i / sum n_i. A rank
@@ -12,6 +13,8 @@
 #include <tuple>
 
 #include "tools/analyze/confidence.h"
+#include "tools/analyze/loss/chain.h"
+#include "tools/analyze/loss/shards.h"
 #include "tools/analyze/numeric/numeric.h"
 
 namespace ringscope {
@@ -36,54 +39,23 @@ class Losses {
   DataFindings run() {
     DataFindings out;
     const std::vector<Step> steps = complete_steps();
-    if (auto f = per_rank_mean(steps)) out.findings.push_back(std::move(*f));
-    if (auto f = copies_differ(steps)) out.findings.push_back(std::move(*f));
-    else if (auto g = unexplained(steps)) out.findings.push_back(std::move(*g));
+    if (auto f = broken_loss_chain(index_, StepNumbers(index_))) {
+      out.findings.push_back(std::move(*f));
+    } else {
+      if (auto g = per_rank_mean(steps)) out.findings.push_back(std::move(*g));
+      if (auto g = copies_differ(steps)) out.findings.push_back(std::move(*g));
+      else if (auto h = unexplained(steps)) out.findings.push_back(std::move(*h));
+    }
     count_contradictions(out, "loss.contradictory_steps", contradictory_,
                          "steps that counted more tokens than there are");
     return out;
   }
 
  private:
-  // A number for what each rank holds of the batch: ranks that the loader gave the same rows are copies. Where that is
-  // not recorded, the coordinates tell; without those, or if two ranks have the same, nothing does.
-  std::map<int, int> shards_of_ranks() const {
-    std::map<int, int> shards = shards_by_rows();
-    return shards.empty() ? shards_by_place() : shards;
-  }
-
-  std::map<int, int> shards_by_rows() const {
-    std::map<int, int> shards;
-    std::map<int, uint64_t> tokens;
-    std::map<std::vector<DealtRun>, int> contents;
-    for (const auto& [rank, runs] : index_.dealt) {
-      shards[rank] = contents.try_emplace(runs, int(contents.size())).first->second;
-      for (const DealtRun& run : runs) tokens[rank] += run.count;
-    }
-    for (const RankRow& rank : index_.view.ranks)
-      if (!shards.contains(rank.rank)) return {};
-    // Who counted more tokens than it holds rows holds more than was recorded.
-    for (const TrainStepRow& row : rows_)
-      if (const auto held = tokens.find(row.rank); held != tokens.end() && row.valid_tokens > held->second) return {};
-    return shards;
-  }
-
-  std::map<int, int> shards_by_place() const {
-    const auto& ranks = index_.view.ranks;
-    std::map<int, int> shards;
-    std::map<std::pair<int, int>, int> places;  // (dp, cp)
-    std::set<std::tuple<int, int, int, int>> all;
-    for (const RankRow& rank : ranks) {
-      shards[rank.rank] = places.try_emplace({rank.dp, rank.cp}, int(places.size())).first->second;
-      all.insert({rank.tp, rank.cp, rank.dp, rank.pp});
-    }
-    return all.size() == ranks.size() ? shards : std::map<int, int>();
-  }
-
   // Steps in which every rank of the job has a row. Where ranks or what they hold is unknown, there is none.
   std::vector<Step> complete_steps() {
     const auto& view = index_.view;
-    const std::map<int, int> at = shards_of_ranks();
+    const std::map<int, int> at = shards_of_ranks(index_);
     std::set<int> shards;
     for (const auto& [rank, shard] : at) shards.insert(shard);
     std::set<int> known;

@@ -24,7 +24,7 @@ Where seen_at(const Finding& f) {
 // has arrived is the own one. Positions and divisors of the named findings come from the host's arithmetic.
 bool computed(const Finding& f) {
   return starts_with(f, "numeric.") || starts_with(f, "softmax.") || f.id == "ring.stale_block" ||
-         f.id.ends_with(".unexplained");
+         f.id == "loss.grad_scale" || f.id.ends_with(".unexplained");
 }
 
 // Can `cause`, a root of another family, be what is behind a data finding?
@@ -35,9 +35,17 @@ bool may_cause(const Finding& cause, const Finding& f) {
   if (cause.root && cause.id == "hang.undecided") return f.id == "numeric.replica" || blocks;
   if (cause.root && blocks && starts_with(cause, "hang.") && cause.where.step < 0) return true;
   if (!cause.root || cause.where.step < 0) return false;
+  // The calls that met lie at different places of the step on different ranks, and its place is one of them.
+  static constexpr std::string_view kMet[] = {"hang.op_mismatch", "hang.arg_mismatch", "hang.order_swap",
+                                              "hang.missing_rank"};
+  if ((starts_with(f, "loss.") || starts_with(f, "numeric.")) &&
+      std::find(std::begin(kMet), std::end(kMet), cause.id) != std::end(kMet))
+    return f.where.step >= cause.where.step;
   if (!starts_with(cause, "race.")) return !earlier(seen_at(f), cause.where);
-  // Memory that nothing wrote can be anything's: positions, labels, counts.
-  if (!computed(f) && cause.id != "race.uninitialised_read") return false;
+  // Memory that nothing wrote can be anything's: positions, labels, counts. A count that is reduced on the device can be
+  // raced for as well, outside of the layers.
+  const bool count = f.id == "loss.per_rank_mean" && cause.where.layer < 0;
+  if (!computed(f) && !count && cause.id != "race.uninitialised_read") return false;
   Where from = cause.where;
   if (from.layer < 0 && from.pass == Pass::kBackward) from.layer = INT16_MAX;  // the head, maybe: its pass is the first
   return !earlier(seen_at(f), from);
@@ -50,8 +58,9 @@ bool not_a_number(const Finding& f) { return f.id == "numeric.nonfinite" || f.id
 bool data_causes(const Finding& cause, const Finding& f) {
   const auto family = [](const Finding& g) { return g.id.substr(0, g.id.find('.')); };
   if (family(cause) == family(f) || not_a_number(f)) return true;
-  return not_a_number(cause) &&
-         (starts_with(f, "softmax.") || starts_with(f, "numeric.") || f.id == "loss.unexplained");
+  // A loss, its gradient and the update are one chain of values; what attention or positions did wrong is in all of it.
+  if (starts_with(f, "numeric.") || f.id == "loss.unexplained" || f.id == "loss.grad_scale") return true;
+  return not_a_number(cause) && starts_with(f, "softmax.");
 }
 
 // A loss is seen at the end of its step; labels that went into it were there before.
@@ -92,7 +101,7 @@ DataFindings data_findings(const TraceIndex& index) {
   add(labels(index));
   add(losses(index));
   add({nonfinite_values(index), {}});
-  add({replica_differences(index), {}});
+  add({step_consistency(index), {}});
   std::stable_sort(all.findings.begin(), all.findings.end(), before);
   return all;
 }

@@ -20,6 +20,7 @@
 
 #include "tools/analyze/confidence.h"
 #include "tools/analyze/numeric/numeric.h"
+#include "tools/analyze/numeric/step_numbers.h"
 #include "tools/analyze/position/shards.h"
 #include "tools/analyze/softmax/attention_rows.h"
 #include "tools/analyze/softmax/samples.h"
@@ -33,6 +34,7 @@ enum Kind {
   kPart,           // one part of a sampled row
   kOutput,         // of attention
   kLossSum,        // the rank's own
+  kNumber,         // of a step, on its way: the rank's own, or reduced
   kLocalGradient,  // before it is reduced
   kGradient,
   kGradNorm,
@@ -59,7 +61,7 @@ bool attention_role(TensorRole role) {
 
 class Nonfinite {
  public:
-  explicit Nonfinite(const TraceIndex& index) : index_(index), view_(index.view) {}
+  explicit Nonfinite(const TraceIndex& index) : index_(index), view_(index.view), groups_(index) {}
 
   std::vector<Finding> run() {
     find_recorded_columns();
@@ -111,9 +113,11 @@ class Nonfinite {
     for (size_t i = 0; i < view_.softmax_rows.size(); ++i)
       if (const SoftmaxRow& r = view_.softmax_rows[i]; bad_row(r))
         visit(Seen{kPart, r.rank, i, r.where, in_pass(r.where, 1)});
+    for (size_t i = 0; i < view_.step_values.size(); ++i)
+      if (const StepValueRow& r = view_.step_values[i]; !std::isfinite(r.value)) visit(of_number(i));
     for (size_t i = 0; i < view_.train_steps.size(); ++i) {
       const TrainStepRow& r = view_.train_steps[i];
-      const auto of_step = [&](Kind kind, int stage) { visit(Seen{kind, r.rank, i, r.where, {kLast, 2, 0, stage}}); };
+      const auto of_step = [&](Kind kind, int stage) { visit(Seen{kind, r.rank, i, r.where, {kLast, 2, stage, 2}}); };
       if (has_sum_ && !std::isfinite(r.loss_sum)) of_step(kLossSum, -1);
       if (has_norm_ && !std::isfinite(r.grad_norm)) of_step(kGradNorm, 1);
       if (has_loss_ && !std::isfinite(r.loss)) of_step(kLoss, 3);
@@ -123,6 +127,30 @@ class Nonfinite {
   static Order in_pass(const Where& w, int stage) {
     const bool backward = w.pass == Pass::kBackward;
     return {w.microbatch, backward ? 1 : 0, backward ? -w.layer : w.layer, stage};
+  }
+
+  // Numbers come about at the start of a step (divisor), behind the forward pass of a microbatch (sums), in front of its
+  // backward pass (the gradient of the loss), and at the end: each in front of what is made of it.
+  Seen of_number(size_t i) const {
+    const StepValueRow& r = view_.step_values[i];
+    const int stage = r.axis == Axis::kUnknown ? 0 : 1 + int(r.axis);
+    Order order{kLast, 2, 1, stage};
+    switch (r.quantity) {
+      case StepQuantity::kDivisor: order = {-1, 0, 0, stage}; break;
+      case StepQuantity::kRowsLoss:
+      case StepQuantity::kRowsCounted: order = {r.where.microbatch, 0, kLast, 0}; break;
+      case StepQuantity::kLossSum:
+      case StepQuantity::kCounted: order = {r.where.microbatch, 0, kLast, 1}; break;
+      case StepQuantity::kRowsMiss:
+      case StepQuantity::kRowsLabels: order = {r.where.microbatch, 1, -kLast, 0}; break;
+      case StepQuantity::kLossGradient: order = {r.where.microbatch, 1, -kLast, 1}; break;
+      case StepQuantity::kClip: order = {kLast, 2, 2, 0}; break;
+      default: break;
+    }
+    return {kNumber, r.rank, i, r.where, order};
+  }
+  bool own_number(const Seen& seen) const {
+    return seen.kind == kNumber && view_.step_values[seen.row].axis == Axis::kUnknown;
   }
 
   Seen of_tensor(size_t i) const {
@@ -137,7 +165,10 @@ class Nonfinite {
       }
       case TensorRole::kLocalGradient:
         return {kLocalGradient, r.rank, i, r.where, {kLast, 1, r.where.layer < 0 ? 0 : -1 - r.where.layer, 0}};
-      case TensorRole::kParameter: return {kParameter, r.rank, i, r.where, {kLast, 2, 0, 2}};
+      case TensorRole::kParameter:
+      case TensorRole::kMoments: return {kParameter, r.rank, i, r.where, {kLast, 2, 2, 1}};
+      case TensorRole::kGradientOverTp: return {kGradient, r.rank, i, r.where, {kLast, 2, -2, 0}};
+      case TensorRole::kGradientOverCp: return {kGradient, r.rank, i, r.where, {kLast, 2, -1, 0}};
       default: return {kGradient, r.rank, i, r.where, {kLast, 2, 0, 0}};
     }
   }
@@ -213,7 +244,7 @@ class Nonfinite {
                  std::string(" held the first NaN or infinity at ") + place_text(f.where) + ": " + what(first) +
                  shards() + "; " + before(inputs);
     if (f.ranks.empty()) {
-      f.sentence += "; every rank shows it alike, so where it began cannot be told";
+      f.sentence += "; ranks that share it show it alike, so where it began cannot be told";
       f.would_raise_confidence = "statistics of each rank's own activations and gradients, before they are reduced";
     }
     for (size_t i = 0; i < std::min<size_t>(seen_.size(), 8); ++i)
@@ -266,7 +297,27 @@ class Nonfinite {
     }
     const bool reduced = kind == kGradient || kind == kGradNorm || kind == kLoss;
     if (reduced && shown.size() > 1) return {};
-    return shown;
+    // A reduction gives all of them the same: where one alone is bad, its call met another.
+    if (kind == kNumber && !own_number(seen_[0])) return {};
+    return own_number(seen_[0]) && computed_alone(seen_[0]) ? shown : without_sharers(shown);
+  }
+
+  // Does a rank compute this number from what is recorded to be finite, without others?
+  bool computed_alone(const Seen& seen) const {
+    const StepQuantity quantity = view_.step_values[seen.row].quantity;
+    return quantity != StepQuantity::kRowsLoss && quantity != StepQuantity::kRowsMiss;
+  }
+
+  // What TP ranks compute goes to all of them with the next reduction: where a whole group shows it, any of its members
+  // can have been the first.
+  std::vector<int> without_sharers(const std::vector<int>& shown) const {
+    std::vector<int> out;
+    for (const int rank : shown) {
+      const std::vector<int>* group = groups_.along(rank, Axis::kTp);
+      const auto shows = [&](int member) { return std::binary_search(shown.begin(), shown.end(), member); };
+      if (!group || !std::all_of(group->begin(), group->end(), shows)) out.push_back(rank);
+    }
+    return out;
   }
 
   // Ranks whose keys gave bad parts in rows in which another's did not, and ranks whose rows have only bad parts that
@@ -327,6 +378,7 @@ class Nonfinite {
       case kLossSum:
       case kGradNorm:
       case kLoss: return "train_step";
+      case kNumber: return "step_value";
       default: return "tensor_stat";
     }
   }
@@ -356,6 +408,11 @@ class Nonfinite {
                (value == kSeesNothing ? " where keys are visible)" : ")");
       }
       case kLossSum: return "the loss sum";
+      case kNumber: {
+        const StepValueRow& r = view_.step_values[seen.row];
+        return std::string(r.axis == Axis::kUnknown ? "the rank's own " : "the ") + name(r.quantity) +
+               (r.axis == Axis::kUnknown ? "" : std::string(" over ") + name(r.axis));
+      }
       case kGradNorm: return "the gradient norm";
       case kLoss: return "the reported loss";
     }
@@ -394,6 +451,7 @@ class Nonfinite {
 
   const TraceIndex& index_;
   const TraceView& view_;
+  const Groups groups_;
   bool has_loss_ = false, has_norm_ = false, has_sum_ = false, has_part_ = false, has_result_ = false;
   int step_ = kLast;
   std::vector<Seen> seen_;  // in step_, in the end those of the first place

@@ -18,13 +18,13 @@ DataFindings three_step_softmax(const TraceIndex&);  // softmax/three_step.cc
 DataFindings lse_merge(const TraceIndex&);           // softmax/lse_merge.cc
 // softmax/recomputed.cc; what is in `known`, findings of the rules above, is not told again.
 DataFindings recomputed_attention(const TraceIndex&, const std::vector<Finding>& known);
-std::vector<Finding> travelling_blocks(const TraceIndex&);    // softmax/blocks.cc
-DataFindings positions(const TraceIndex&);                    // position/position.cc
-std::vector<Finding> mask_rows(const TraceIndex&);            // position/mask.cc; op = "mask"
-DataFindings labels(const TraceIndex&);                       // position/labels.cc
-DataFindings losses(const TraceIndex&);                       // loss/loss.cc
-std::vector<Finding> nonfinite_values(const TraceIndex&);     // numeric/nonfinite.cc
-std::vector<Finding> replica_differences(const TraceIndex&);  // numeric/replica.cc
+std::vector<Finding> travelling_blocks(const TraceIndex&);  // softmax/blocks.cc
+DataFindings positions(const TraceIndex&);                  // position/position.cc
+std::vector<Finding> mask_rows(const TraceIndex&);          // position/mask.cc; op = "mask"
+DataFindings labels(const TraceIndex&);                     // position/labels.cc
+DataFindings losses(const TraceIndex&);                     // loss/loss.cc
+std::vector<Finding> nonfinite_values(const TraceIndex&);   // numeric/nonfinite.cc
+std::vector<Finding> step_consistency(const TraceIndex&);   // numeric/consistency.cc
 
 // All of them, by place.
 DataFindings data_findings(const TraceIndex&);  // numeric/data.cc

@@ -209,7 +209,9 @@ class SpoolImport {
       case RecordKind::kRingPlan: read_plan(g.as<RingPlanRecord>(), at); break;
       case RecordKind::kSoftmaxRow: read_softmax(g.as<SoftmaxRowRecord>(), at); break;
       case RecordKind::kSoftmaxStat: read_softmax_stat(g.as<SoftmaxStatRecord>(), at); break;
-      case RecordKind::kTensorStat: read_tensor_stat(ring, g.as<TensorStatRecord>(), at); break;
+      case RecordKind::kTensorStat: read_tensor_stat(ring, g, at); break;
+      case RecordKind::kStepValue: read_step_value(g.as<StepValueRecord>(), at); break;
+      case RecordKind::kUpdateSample: read_update(ring, g.as<UpdateSampleRecord>(), at); break;
       case RecordKind::kPositionRun: read_positions(g.as<PositionRunRecord>(), at); break;
       case RecordKind::kAttentionRow: read_attention(g.as<AttentionRowRecord>(), at); break;
       case RecordKind::kLabelRun: read_labels(g.as<LabelRunRecord>(), at); break;
@@ -333,7 +335,8 @@ class SpoolImport {
     row.lse_mean = r.lse_mean;
   }
 
-  void read_tensor_stat(const RingReader& ring, const TensorStatRecord& r, const Place& at) {
+  void read_tensor_stat(const RingReader& ring, const Group& g, const Place& at) {
+    const auto r = g.as<TensorStatRecord>();
     TensorStatRow& row = add(tables_.tensor_stats, at, r.where);
     row.name = name(ring, r.name);
     row.role = TensorRole(r.role);
@@ -342,6 +345,24 @@ class SpoolImport {
     row.checksum = r.checksum;
     row.norm = r.norm;
     row.bad = r.bad;
+    if (g.flags & kHasProjection) row.projection = r.projection;
+  }
+
+  void read_step_value(const StepValueRecord& r, const Place& at) {
+    StepValueRow& row = add(tables_.step_values, at, r.where);
+    row.quantity = StepQuantity(r.quantity);
+    row.axis = r.axis == 0xFFFF ? Axis::kUnknown : Axis(r.axis);
+    row.value = r.value;
+  }
+
+  void read_update(const RingReader& ring, const UpdateSampleRecord& r, const Place& at) {
+    UpdateSampleRow& row = add(tables_.update_samples, at, r.where);
+    row.name = name(ring, r.name);
+    row.part = r.part == 0xFFFF ? -1 : int32_t(r.part);
+    row.element = r.element;
+    row.gradient = r.gradient;
+    row.value_before = r.value_before, row.m_before = r.m_before, row.v_before = r.v_before;
+    row.value_after = r.value_after, row.m_after = r.m_after, row.v_after = r.v_after;
   }
 
   void read_positions(const PositionRunRecord& r, const Place& at) {

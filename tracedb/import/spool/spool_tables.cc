@@ -16,7 +16,8 @@ Status append_all(Store& store, const Rows&... rows) {
 
 Status Tables::write(Store& s) const {
   return append_all(s, ranks, rank_exits, streams, ops, colls, p2ps, accesses, syncs, buffers, ring_plans, softmax_rows,
-                    softmax_stats, tensor_stats, attention_rows, label_runs, positions, memory, train_steps);
+                    softmax_stats, tensor_stats, attention_rows, label_runs, step_values, update_samples, positions,
+                    memory, train_steps);
 }
 
 }  // namespace ringscope::spool

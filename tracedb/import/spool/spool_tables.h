@@ -24,6 +24,8 @@ struct Tables {
   std::vector<TensorStatRow> tensor_stats;
   std::vector<AttentionRow> attention_rows;
   std::vector<LabelRunRow> label_runs;
+  std::vector<StepValueRow> step_values;
+  std::vector<UpdateSampleRow> update_samples;
   std::vector<PositionRunRow> positions;
   std::vector<MemorySampleRow> memory;
   std::vector<TrainStepRow> train_steps;
