@@ -6,6 +6,7 @@
 #include "tools/analyze/hang/calls.h"
 #include "tools/analyze/hang/history.h"
 #include "tools/analyze/hang/labels.h"
+#include "tools/analyze/hang/steps.h"
 
 namespace ringscope {
 namespace {
@@ -51,7 +52,8 @@ class Split {
   Split(const TraceIndex& index, const CommRow& comm, size_t members, const std::vector<Strand>& strands, uint64_t n,
         const Witnesses& witnesses)
       : index_(index), comm_(comm), size_(members), strands_(strands), n_(n), past_(agreed_before(strands, n)),
-        history_(continuation(past_.calls, past_.whole)), witnesses_(witnesses.next(of_shape(past_, comm))),
+        history_(continuation(past_.calls, past_.whole)), steps_(index, strands), place_(steps_.first_difference(n)),
+        precedent_(steps_.precedent(place_)), witnesses_(witnesses.next(of_shape(past_, comm))),
         all_witnesses_(witnesses) {
     std::unordered_map<uint64_t, size_t> known;
     for (const Strand& strand : strands) {
@@ -84,6 +86,10 @@ class Split {
   // A call of a strand, or, behind its end, what the past says would have come: the host may be blocked there.
   uint64_t call(const Strand& strand, uint64_t n) const {
     if (n < strand.end()) return strand.at(n);
+    if (precedent_.known() && place_ == n_ && precedent_.at < n_) {
+      const uint64_t like = precedent_.at + (n - n_);
+      return steps_.conforms(precedent_, strand, n_) && like < n_ ? precedent_.strand->at(like) : 0;
+    }
     const bool conforms = history_.next != 0 && strand.at(n_) == history_.next;
     const uint64_t at = history_.at + (n - n_);
     return conforms && at < past_.calls.size() ? past_.calls[size_t(at)] : 0;
@@ -97,13 +103,15 @@ class Split {
     std::pair<int64_t, bool> best_score{-kLeast, false};
     const auto offer = [&](Divergence::Kind kind, uint64_t length, uint64_t i, uint64_t j, int64_t explains) {
       int64_t agreed = 0;
-      while (agreed < kLook && call(a, i + uint64_t(agreed)) != 0 &&
+      while (agreed < kLook + int64_t(length) && call(a, i + uint64_t(agreed)) != 0 &&
              call(a, i + uint64_t(agreed)) == call(b, j + uint64_t(agreed)))
         ++agreed;
       const std::pair<int64_t, bool> score{agreed - int64_t(length), explains == longer};
       if (agreed > 0 && score > best_score) best = {kind, length, false}, best_score = score;
     };
-    for (uint64_t k = 1; k <= kWindow; ++k) {
+    // A score below -kLeast is none, so an edit is no longer than what can agree behind it and that.
+    const uint64_t longest = std::max(a.end(), b.end()) - n_ + uint64_t(kLeast);
+    for (uint64_t k = 1; k <= longest; ++k) {
       offer(Divergence::Kind::kMissing, k, n_ + k, n_, int64_t(k));
       offer(Divergence::Kind::kExtra, k, n_, n_ + k, -int64_t(k));
       offer(Divergence::Kind::kOther, k, n_ + k, n_ + k, 0);
@@ -121,6 +129,10 @@ class Split {
   }
 
   Ruling decide(const Edit& between) const {
+    if (const int camp = by_precedent(); camp >= 0)
+      return {
+          camp, votes(camp), double(precedent_.seen), double(precedent_.against),
+          "the group did so in " + std::to_string(precedent_.seen) + " other step" + (precedent_.seen == 1 ? "" : "s")};
     const bool some_only = camps_.size() == 2 && between.kind != Divergence::Kind::kOther;
     // Of the whole group: members that the trace lacks could have voted otherwise.
     const bool majority = camps_[0].members.size() * 2 > std::max(size_, voters_);
@@ -140,6 +152,22 @@ class Split {
       return {camp, 0, 1, 0,
               some_only ? "its labels tell which call is the one more" : "the group uses this call elsewhere"};
     return {};
+  }
+
+  // The one camp that goes on as other steps did.
+  int by_precedent() const {
+    if (!precedent_.known()) return -1;
+    int found = -1;
+    for (size_t i = 0; i < camps_.size(); ++i) {
+      const auto& members = camps_[i].members;
+      const auto conforming = std::count_if(members.begin(), members.end(), [&](const Strand* strand) {
+        return steps_.conforms(precedent_, *strand, place_);
+      });
+      if (conforming == 0) continue;
+      if (found >= 0 || conforming != std::ssize(members)) return -1;
+      found = int(i);
+    }
+    return found;
   }
 
   bool tells() const {
@@ -275,6 +303,9 @@ class Split {
   uint64_t n_;
   Agreed past_;
   Continuation history_;
+  Steps steps_;
+  uint64_t place_;
+  Precedent precedent_;
   const std::unordered_map<uint64_t, int>& witnesses_;
   const Witnesses& all_witnesses_;
   std::vector<Camp> camps_;

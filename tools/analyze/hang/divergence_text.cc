@@ -60,8 +60,9 @@ std::string sentence(const TraceIndex& index, const Divergence& d) {
   const std::string why = d.why.empty() ? "" : " (" + d.why + ")";
   if (d.ranks.empty())
     return "the members of group " + group + " disagree at call #" + std::to_string(d.seq) + ": some ran " +
-           call_text(index, d.expected) +
-           (d.actual == kNoRow ? ", others made no call there" : ", others " + call_text(index, d.actual)) +
+           call_text(index, d.expected == kNoRow ? d.actual : d.expected) +
+           (d.actual == kNoRow || d.expected == kNoRow ? ", others made no call there"
+                                                       : ", others " + call_text(index, d.actual)) +
            "; nothing in the trace tells which is right, so nobody is accused";
   if (d.kind == Divergence::Kind::kMissing) {
     std::string text = who + (d.idle ? " has not called " : " never called ") + call_text(index, d.expected) + ", " +

@@ -9,6 +9,7 @@
 #include "tools/analyze/hang/hang.h"
 #include "tools/analyze/hang/history.h"
 #include "tools/analyze/hang/labels.h"
+#include "tools/analyze/hang/steps.h"
 #include "tools/analyze/ring/ring.h"
 
 namespace ringscope {
@@ -113,6 +114,11 @@ class Tails {
       d.why = "the others had made all their calls, and ended";
       return;
     }
+    if (const std::optional<bool> precedes = by_other_steps(*calls, op.rank, d)) {
+      if (!*precedes) return accuse_makers(d, absence);
+      d.why = "the group made this call at this place in other steps";
+      return place_at(d, with, place);
+    }
     const bool told = history.next != 0 && from_earlier_step(index_, with.ops[history.at], with.op(d.seq), history);
     if (more_of_one || (told && history.next == call && !other_label(with, history.at, d.seq))) {
       d.support.against = double(lacking > makers ? lacking - makers : 0);
@@ -125,9 +131,34 @@ class Tails {
       d.ranks.clear();
       return;
     }
+    place_at(d, with, place);
+  }
+
+  void place_at(Divergence& d, const Strand& with, uint64_t place) const {
     d.seq = d.earliest = place;
     d.expected = with.op(place);
     if (!has_label(view_.ops[d.expected])) d.earliest = earliest_place(with, place, 1);
+  }
+
+  // Does the call belong to its step, by other steps of the group? Empty = they do not tell.
+  std::optional<bool> by_other_steps(const CommCalls& calls, int maker, Divergence& d) const {
+    std::vector<Strand> strands;
+    for (const MemberCalls& member : calls.members)
+      if (!member.calls.empty()) strands.push_back(strand_of(index_, member));
+    const Steps steps(index_, strands);
+    const uint64_t n = steps.first_difference(d.seq);
+    const Precedent precedent = steps.precedent(n);
+    if (!precedent.known()) return std::nullopt;
+    d.support.observations = precedent.seen;
+    d.support.against = precedent.against;
+    bool makes = false, lacks = false;
+    for (const Strand& strand : strands) {
+      const bool accused = std::binary_search(d.ranks.begin(), d.ranks.end(), strand.rank);
+      if (strand.rank == maker) makes = steps.conforms(precedent, strand, n);
+      if (accused && strand.at(n) != 0) lacks = lacks || steps.conforms(precedent, strand, n);
+    }
+    if (makes == lacks && makes) return std::nullopt;
+    return makes;
   }
 
   // The call that came there before carries another label, one that the group used again and again, and this call's
