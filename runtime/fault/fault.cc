@@ -6,20 +6,11 @@
 #include <charconv>
 #include <vector>
 
+#include "runtime/fault/words.h"
 #include "tracedb/base/nearest.h"
 
 namespace ringscope {
 namespace {
-
-std::vector<std::string_view> split(std::string_view text, char at) {
-  std::vector<std::string_view> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(at, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
 
 Result<int> number(std::string_view key, std::string_view value) {
   int out = 0;
@@ -56,9 +47,9 @@ Result<FaultPlan> parse_fault(std::string_view text) {
   FaultPlan plan;
   plan.id = row->id;
   if (colon == text.size()) return plan;
-  const std::vector<std::string_view> keys = split(row->keys, ',');
+  const std::vector<std::string_view> keys = split_words(row->keys, ',');
   std::vector<std::string_view> seen;
-  for (std::string_view pair : split(text.substr(colon + 1), ',')) {
+  for (std::string_view pair : split_words(text.substr(colon + 1), ',')) {
     const size_t equals = std::min(pair.find('='), pair.size());
     const std::string_view key = pair.substr(0, equals);
     if (std::find(keys.begin(), keys.end(), key) == keys.end())
@@ -83,7 +74,7 @@ std::string to_text(const FaultPlan& plan) {
   if (row == rows.end()) return "";
   const bool one_place = sits_in_one_place(plan.id);
   std::vector<std::string> written;
-  for (std::string_view key : split(row->keys, ',')) {
+  for (std::string_view key : split_words(row->keys, ',')) {
     if (key == "rank" && (one_place || plan.rank_given)) written.push_back(fmt::format("rank={}", plan.rank));
     if (key == "layer" && (one_place || plan.layer_given)) written.push_back(fmt::format("layer={}", plan.layer));
     if (key == "step") written.push_back(fmt::format("step={}", plan.step));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "runtime/fault/words.h"
 #include "tracedb/base/nearest.h"
 
 namespace ringscope {
@@ -18,16 +19,6 @@ namespace {
 
 using Op = MutationOp;
 using K = SiteKind;
-
-std::vector<std::string_view> split(std::string_view text, char at) {
-  std::vector<std::string_view> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(at, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
 
 // The name of a site against a pattern in which * stands for any run of characters: greedy, with one way back.
 bool like(std::string_view text, std::string_view pattern) {
@@ -69,7 +60,7 @@ constexpr std::string_view kKeys[] = {"rank", "step", "microbatch", "layer", "pa
 
 Status set_key(SiteFilter& site, std::string_view key, std::string_view value) {
   if (key == "rank") {
-    for (std::string_view part : split(value, '+')) {
+    for (std::string_view part : split_words(value, '+')) {
       const auto ranks = range(key, part, false);
       if (!ranks) return tl::unexpected(ranks.error());
       site.ranks.push_back(*ranks);
@@ -107,7 +98,7 @@ Result<SiteFilter> parse_site(std::string_view text) {
   if (site.name.empty()) return usage_error("a mutation needs a site: OP@NAME, where NAME may be a pattern with *");
   if (colon == text.size()) return site;
   std::vector<std::string_view> seen;
-  for (std::string_view pair : split(text.substr(colon + 1), ',')) {
+  for (std::string_view pair : split_words(text.substr(colon + 1), ',')) {
     const size_t equals = std::min(pair.find('='), pair.size());
     const std::string_view key = pair.substr(0, equals);
     if (std::find(std::begin(kKeys), std::end(kKeys), key) == std::end(kKeys)) {

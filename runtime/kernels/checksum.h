@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -20,16 +21,18 @@ inline uint64_t checksum_mix(uint64_t hash, uint64_t word) {
 }
 
 // Over 64-bit words, word i in lane i mod 8 (lanes do not wait for each other), then over the lanes; the last word is
-// filled up with zeros. `seed` chains pieces: the sum of one is the seed of the next. Never 0.
-inline uint64_t checksum(const void* memory, size_t bytes, uint64_t seed = 0) {
+// filled up with zeros. `seed` chains pieces: the sum of one is the seed of the next. Of two tensors of one size (`beside`)
+// the words are joined first. Never 0.
+inline uint64_t checksum(const void* memory, size_t bytes, uint64_t seed = 0, const void* beside = nullptr) {
   constexpr size_t kLanes = 8;
-  const char* from = static_cast<const char*>(memory);
+  const char *from = static_cast<const char*>(memory), *other = static_cast<const char*>(beside);
   std::array<uint64_t, kLanes> lanes;
   for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = seed + lane;
   const auto take = [&](size_t lane, size_t at, size_t n) {
-    uint64_t word = 0;
+    uint64_t word = 0, joined = 0;
     std::memcpy(&word, from + at, n);
-    lanes[lane] = checksum_mix(lanes[lane], word);
+    if (other) std::memcpy(&joined, other + at, n);
+    lanes[lane] = checksum_mix(lanes[lane], word ^ std::rotl(joined, 23));
   };
   size_t at = 0;
   for (; at + 8 * kLanes <= bytes; at += 8 * kLanes)

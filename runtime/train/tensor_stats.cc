@@ -7,6 +7,8 @@
 #include <cstring>
 #include <limits>
 
+#include "runtime/kernels/checksum.h"
+
 namespace ringscope {
 namespace {
 
@@ -86,42 +88,11 @@ Sums sums_of(std::span<const T> values) {
   return sums;
 }
 
-// A multiplication carries differences upwards only, so that flipped signs could cancel; the shifts bring them down.
-uint64_t mix(uint64_t hash, uint64_t word) {
-  hash = (hash ^ word) * 0x9E3779B97F4A7C15;
-  return hash ^ hash >> 29;
-}
-// Every bit of the hash depends on every bit of it before (the finisher of MurmurHash3).
-uint64_t finish(uint64_t hash) {
-  hash = (hash ^ hash >> 33) * 0xFF51AFD7ED558CCD;
-  hash = (hash ^ hash >> 33) * 0xC4CEB9FE1A85EC53;
-  return hash ^ hash >> 33;
-}
-
-// Over 64-bit words, word i in lane i mod 8, then over the lanes; the last word is filled up with zeros. Of two tensors of
-// one size, their words are joined first.
-uint64_t checksum(const void* memory, size_t bytes, const void* second = nullptr) {
-  const char *from = static_cast<const char*>(memory), *beside = static_cast<const char*>(second);
-  std::array<uint64_t, kLanes> lanes;
-  for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = uint64_t(lane);
-  const auto take = [&](int lane, size_t at, size_t n) {
-    uint64_t word = 0, other = 0;
-    std::memcpy(&word, from + at, n);
-    if (beside) std::memcpy(&other, beside + at, n);
-    lanes[lane] = mix(lanes[lane], word ^ std::rotl(other, 23));
-  };
-  size_t at = 0;
-  for (; at + 8 * kLanes <= bytes; at += 8 * kLanes)
-    for (int lane = 0; lane < kLanes; ++lane) take(lane, at + 8 * size_t(lane), 8);
-  for (int lane = 0; at < bytes; at += 8, ++lane) take(lane, at, std::min<size_t>(8, bytes - at));
-  uint64_t sum = bytes;
-  for (const uint64_t lane : lanes) sum = finish(mix(sum, finish(lane)));
-  return sum;
-}
-
 // Of what has no checksum of its own: equal bits have equal sums, and others next to never.
 uint64_t fingerprint(const TensorStat& stat) {
-  return finish(mix(std::bit_cast<uint64_t>(stat.norm), std::bit_cast<uint64_t>(stat.projection))) | 1;
+  return kernels::checksum_finish(
+             kernels::checksum_mix(std::bit_cast<uint64_t>(stat.norm), std::bit_cast<uint64_t>(stat.projection))) |
+         1;
 }
 
 template <class T>
@@ -152,7 +123,7 @@ template <class T>
 TensorStat tensor_stat(std::span<const T> values) {
   TensorStat out;
   add_sums(values, out);
-  out.checksum = checksum(values.data(), values.size_bytes());
+  out.checksum = kernels::checksum(values.data(), values.size_bytes());
   return out;
 }
 template TensorStat tensor_stat(std::span<const float>);
@@ -197,8 +168,8 @@ void TensorStats::record(const Item& item) {
   with_values(item.tensor, [&](auto values) {
     if (sums) add_sums(values, stat);
     if (item.copies == Copies::kChecksum)
-      stat.checksum = checksum(values.data(), values.size_bytes(),
-                               sums ? nullptr : item.second.data<typename decltype(values)::element_type>());
+      stat.checksum = kernels::checksum(values.data(), values.size_bytes(), 0,
+                                        sums ? nullptr : item.second.data<typename decltype(values)::element_type>());
   });
   if (item.copies == Copies::kFingerprint) stat.checksum = fingerprint(stat);
   TensorStatRecord full = item.record;
