@@ -60,6 +60,7 @@ const Row kRows[] = {
     {kNoRoom, "hang@swiglu:rank=0-3,step=1", "hang.ring_break[0-3]"},
     {kRings, "hang@loss.count_dp:rank=0-4+7,step=1,kind=record,n=0", "hang.missing_rank[0-4,7]"},
     {kMesh, "hang@comm_init:rank=1,n=1", "hang.missing_rank[1]"},
+    {kMesh, "hang@comm_init:rank=1+2,n=0", "hang.missing_rank[1-2]"},
     {kRings, "pause=0.05@swiglu:rank=1,step=1,n=0", ""},
     // arguments
     {kThree, "count=half@grad.weight_cp:rank=1+2,step=2,n=0", "hang.arg_mismatch[1-2]"},

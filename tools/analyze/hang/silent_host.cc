@@ -46,11 +46,21 @@ std::vector<int> silent_hosts(const TraceIndex& index, const Stuck& stuck) {
       continue;
     if (!last_done(index, rank).waits) silent.push_back(rank);
   }
+  // Alive, and it never asked for the first communicator.
+  for (const RankRow& row : index.view.ranks) {
+    const RankExitRow* exit = index.exit_of(row.rank);
+    if (creations_recorded && !index.seen(row.rank) && exit && exit->status == -2 && index.lossless(row.rank))
+      silent.push_back(row.rank);
+  }
+  sort_unique(silent);
   return silent;
 }
 
 std::string silent_text(const TraceIndex& index, const std::vector<int>& ranks) {
   const uint32_t op = last_done(index, ranks[0]).op;
+  if (op == kNoRow)
+    return std::string(ranks.size() == 1 ? "the host of " : "the hosts of ") + ranks_text(ranks) +
+           " started and issued nothing at all, while others wait for it to create a communicator";
   const std::string place = place_text(index.view.ops[op].where);
   return std::string(ranks.size() == 1 ? "the host of " : "the hosts of ") + ranks_text(ranks) +
          " issued nothing more and waited for no stream; the last that rank " + std::to_string(ranks[0]) +
@@ -61,13 +71,14 @@ Finding silent_finding(const TraceIndex& index, const std::vector<int>& ranks) {
   Finding f = make_finding("hang.missing_rank");
   f.ranks = ranks;
   const uint32_t op = last_done(index, ranks[0]).op;
-  f.where = index.view.ops[op].where;
-  f.first_ns = index.view.ops[op].enqueue_ns;
-  f.op = op_name(index, op);
   f.sentence = silent_text(index, ranks);
   // Those who wait as they should, and those who do not, are observations of one rule.
   f.confidence = confidence({1, double(std::max<size_t>(1, index.ranks().size() - ranks.size())), 0, 1});
   f.would_raise_confidence = "the host stacks of " + ranks_text(ranks);
+  if (op == kNoRow) return f;
+  f.where = index.view.ops[op].where;
+  f.first_ns = index.view.ops[op].enqueue_ns;
+  f.op = op_name(index, op);
   f.evidence.push_back(cite(index.view, "op", size_t(op), "the last operation of rank " + std::to_string(ranks[0])));
   return f;
 }
