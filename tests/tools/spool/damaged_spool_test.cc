@@ -79,6 +79,7 @@ TEST_P(DamagedSpool, NeverAccuses) {
       for (const Finding& f : analyze(*view).findings) {
         if (!f.root || f.id == "hang.undecided") continue;
         ASSERT_TRUE(*fault) << f.id << ": " << f.sentence;
+        if (f.ranks.empty()) continue;  // something is told, and nobody is accused of it
         EXPECT_EQ(f.ranks, expected.findings[0].ranks) << f.id << ": " << f.sentence;
       }
     }
