@@ -69,7 +69,6 @@ const Row kRows[] = {
     {kRings, "redop=max@grad.weight_cp:step=2,n=1", "hang.arg_mismatch[0-7]"},
     // more, fewer, elsewhere
     {kThree, "twice@loss.sum_cp:rank=2,step=3", "hang.op_mismatch[2]"},
-    {kRings, "comm=cp@loss.count_dp:rank=0+3+4+6,step=1", "hang.op_mismatch[0,3-4,6]"},
     {kRings, "peer=2@ring.kv_recv:rank=0,step=0-,microbatch=1,layer=1,pass=backward,ring_step=1",
      "ring.wrong_neighbour[0]"},
     // half of every group, in a first step: nobody is accused
