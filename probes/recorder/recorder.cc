@@ -23,6 +23,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <semaphore>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -70,6 +71,7 @@ struct Session {
   std::unique_ptr<NamesWriter> names;
   rs_counts ended{};  // of rings already unmapped
   pthread_t housekeeper{};
+  std::binary_semaphore housekeeper_started{0};
   bool housekeeper_runs = false, stop = false;
   std::condition_variable wake;
 };
@@ -159,6 +161,7 @@ bool drain_all(Session& s) {
 void* keep_house(void* argument) {
   Session& s = *static_cast<Session*>(argument);
   Globals& g = globals();
+  s.housekeeper_started.release();
   std::unique_lock lock(g.mutex);
   int64_t poll_ns = kShortestPollNs, until_clock_ns = kClockPeriodNs;
   while (!s.stop) {
@@ -175,6 +178,8 @@ void* keep_house(void* argument) {
   return nullptr;
 }
 
+// Returns once the thread runs our code. A fork takes the lock first, so it finds the housekeeper waiting, and never in
+// the middle of a thread's start, where the C library or a sanitizer holds locks that the child could not get.
 void start_housekeeper(Session& s) {
   if (s.housekeeper_runs) return;
   sigset_t all, saved;  // a host's signal handlers must not run on our thread
@@ -182,6 +187,7 @@ void start_housekeeper(Session& s) {
   pthread_sigmask(SIG_SETMASK, &all, &saved);
   s.housekeeper_runs = pthread_create(&s.housekeeper, nullptr, keep_house, &s) == 0;
   pthread_sigmask(SIG_SETMASK, &saved, nullptr);
+  if (s.housekeeper_runs) s.housekeeper_started.acquire();
 }
 
 int open_names(Globals& g, Session& s) {
