@@ -23,15 +23,13 @@ char g_current_work[4096] = "";
 void write_report(const char* what) {
   write_text("ringscope " RINGSCOPE_VERSION ": internal error: ");
   write_text(what);
-  write_text("\nstack:\n");
-  void* frames[64];
-  backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
   if (g_current_work[0]) {
-    write_text("while: ");
+    write_text("\nwhile: ");
     write_text(g_current_work);
-    write_text("\n");
   }
-  write_text("This is a bug of ringscope. Please report it with the lines above and the command line.\n");
+  write_text("\nThis is a bug of ringscope. Please report it with these lines and the command line.\nstack:\n");
+  void* frames[64];  // last: where memory is damaged, walking the stack may end the process
+  backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
 }
 
 [[maybe_unused]] void on_fatal_signal(int signal) {

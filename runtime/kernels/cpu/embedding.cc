@@ -42,15 +42,22 @@ void embedding_backward(Device& device, Stream& stream, const Tensor& tokens, co
   });
 }
 
-// A position outside the table (a shard that counts wrongly) reads the last row, as a clamped gather does.
+namespace {
+// The table's row of a position. One outside the table (a shard that counts wrongly, a buffer nothing wrote) reads the
+// nearest row, as a clamped gather does.
+int64_t row_of(const Tensor& position, int64_t i, int64_t rows) {
+  return std::clamp<int64_t>(position.data<int32_t>()[i], 0, rows - 1);
+}
+}  // namespace
+
 void add_position_embedding(Device& device, Stream& stream, const Tensor& position, const Tensor& table,
                             const Tensor& y) {
   device.launch(stream, "position_embedding", {position, table, y}, {y}, [=] {
     by_type(y.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      const int64_t h = y.dim(1), last = table.dim(0) - 1;
+      const int64_t h = y.dim(1), rows = table.dim(0);
       for (int64_t i = 0; i < y.dim(0); ++i) {
-        const int64_t row = std::min<int64_t>(position.data<int32_t>()[i], last);
+        const int64_t row = row_of(position, i, rows);
         const T* entry = table.data<T>() + row * h;
         T* out = y.data<T>() + i * h;
         for (int64_t j = 0; j < h; ++j) out[j] += entry[j];
@@ -64,9 +71,9 @@ void position_embedding_backward(Device& device, Stream& stream, const Tensor& p
   device.launch(stream, "position_embedding_backward", {position, dy, dtable}, {dtable}, [=] {
     by_type(dy.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      const int64_t h = dy.dim(1), last = dtable.dim(0) - 1;
+      const int64_t h = dy.dim(1), rows = dtable.dim(0);
       for (int64_t i = 0; i < dy.dim(0); ++i) {
-        const int64_t row = std::min<int64_t>(position.data<int32_t>()[i], last);
+        const int64_t row = row_of(position, i, rows);
         const T* grad = dy.data<T>() + i * h;
         T* into = dtable.data<T>() + row * h;
         for (int64_t j = 0; j < h; ++j) into[j] += grad[j];

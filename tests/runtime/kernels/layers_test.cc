@@ -398,11 +398,12 @@ TEST(Embedding, PartsOfTheVocabularyAddUp) {
 TEST(Embedding, Positions) {
   on_device([](const Lab& lab) {
     const Numbers table = normal(5 * 3, 1), y0 = normal(4 * 3, 2);
-    const std::vector<int32_t> position = {0, 4, 1, 4};
+    // Two outside the table: a buffer that nothing wrote holds -1 everywhere.
+    const std::vector<int32_t> position = {-1, 4, 1, 9}, row = {0, 4, 1, 4};
     Numbers want = y0, want_grad(15, 0);
     for (int i = 0; i < 12; ++i) {
-      want[i] += table[position[i / 3] * 3 + i % 3];
-      want_grad[position[i / 3] * 3 + i % 3] += y0[i];
+      want[i] += table[row[i / 3] * 3 + i % 3];
+      want_grad[row[i / 3] * 3 + i % 3] += y0[i];
     }
     const Tensor y = lab.tensor(DType::kF64, {4, 3}, y0), at = lab.ints(position);
     kernels::add_position_embedding(lab.device, lab.stream, at, lab.tensor(DType::kF64, {5, 3}, table), y);
