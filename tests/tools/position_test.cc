@@ -241,17 +241,24 @@ TEST(Mask, IsOfTheTokensThatWereDealt) {
   EXPECT_EQ(ids(analyze(mask_rows([](PositionRunRow&) {}))), "");
   struct Case {
     std::function<void(PositionRunRow&)> bug;
-    const char* says;
+    const char *id, *says;
   };
   const std::vector<Case> cases = {
-      {[](PositionRunRow& r) { r.pos_start += 1; }, "the mask takes it for row"},
-      {[](PositionRunRow& r) { r.document = 0; }, "dealt as padding, the mask has document 0"},
-      {[](PositionRunRow& r) { r.document = 0xFFFFFFFF; }, "dealt as document 0, the mask has padding"}};
+      {[](PositionRunRow& r) { r.pos_start += 1; }, "position.offset", "the right ones plus 1"},
+      {[](PositionRunRow& r) { r.pos_start = (r.pos_start + 8) % 32; }, "position.offset", "those of rank 1"},
+      {[](PositionRunRow& r) { r.pos_start %= 8; }, "position.restart", "its rows restart at 0"},
+      {[](PositionRunRow& r) { r.pos_start ^= 5; }, "position.unexplained", "the mask takes it for row"},
+      {[](PositionRunRow& r) { r.document = 0; }, "position.padding_shift",
+       "dealt as padding, the mask has document 0"},
+      {[](PositionRunRow& r) { r.document = 0xFFFFFFFF; }, "position.padding_shift",
+       "dealt as document 0, the mask has padding"},
+      {[](PositionRunRow& r) { r.document += r.document == 0; }, "position.unexplained",
+       "dealt as document 0, the mask has document 1"}};
   for (const Case& c : cases) {
     const Report report = analyze(mask_rows([&](PositionRunRow& r) {
       if (r.rank == 2 && r.where.step == 1) c.bug(r);
     }));
-    ASSERT_EQ(ids(report), "position.unexplained");
+    ASSERT_EQ(ids(report), c.id) << c.says;
     EXPECT_EQ(report.findings[0].ranks, std::vector<int>{2});
     EXPECT_EQ(report.findings[0].where.step, 1);
     EXPECT_NE(report.findings[0].sentence.find(c.says), std::string::npos) << report.findings[0].sentence;
@@ -365,7 +372,7 @@ TEST(Labels, AreToldWhereTheyAreNot) {
       {made(two_on, -1), "loss.label_shift", "two rows on", {0, 1, 2, 3}},
       {made(padded, -1), "loss.padding_counted", "3 padded rows have a label", {3}},
       {applied(same), "loss.label_shift", "the token of its own row", {2}},
-      {applied(other), "loss.unexplained", "other labels than it made", {2}},
+      {applied(other), "loss.label_shift", "7 of 7 labels are not the token after them", {2}},
   };
   for (const LabelCase& c : cases) {
     const Report report = analyze(label_rows(c.label));

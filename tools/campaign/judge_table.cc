@@ -157,6 +157,8 @@ std::vector<TableRow> wrong_values() {
        {"position.restart", "position.offset", "position.overlap", "position.gap"}},
       {{Op::kHalves}, positions, e, When::kAlways, "", {"position.layout", "position.offset"}},
       {{Op::kLayout}, positions, e, When::kAlways, "", {"position.layout"}},
+      // Of the first shard they are one thing.
+      {{Op::kLayout}, positions, e, When::kAlways, "contiguous", {"position.restart"}},
       {{Op::kDuplicate}, positions, e, When::kAlways, "", {"position.overlap", "position.gap"}},
       {kColumns, {C::kMask}, e, When::kAlways, "", {"position.padding_shift"}},
       {{Op::kZero, Op::kPrevious, Op::kDrop},

@@ -38,7 +38,7 @@ class Labels {
 
  private:
   using Key = std::tuple<int, uint32_t, int, uint64_t, uint32_t>;  // step, sample, rank, place, first row
-  enum Kind { kShift, kPadding, kOther };
+  enum Kind { kShift, kPadding, kOther, kTokens };
   struct Wrong {
     size_t row;
     Kind kind;
@@ -112,7 +112,7 @@ class Labels {
     const auto wrong = [&](Kind kind, std::string what) {
       applied_wrong_.push_back({at, kind, std::move(what), made->second});
     };
-    if (given.tokens_sum != right.tokens_sum) return wrong(kOther, "the kernels were given other tokens than it made");
+    if (given.tokens_sum != right.tokens_sum) return wrong(kTokens, "the kernels were given other tokens than it made");
     if (given.labels_sum == right.labels_sum) return;
     if (padding(given)) return wrong(kPadding, std::to_string(given.counted) + " padded rows have a label");
     if (given.counted && given.same == given.counted) return wrong(kShift, "every label is the token of its own row");
@@ -121,6 +121,10 @@ class Labels {
     if (given.counted == right.counted && given.pairs && given.next == given.pairs)
       return wrong(kShift, "the last label is " + std::to_string(given.last_label) + ", made was " +
                                std::to_string(right.last_label));
+    // The tokens are right, so a label that is not the token after it is what it is, whoever's it should be.
+    if (right.next == right.pairs && given.next < given.pairs)
+      return wrong(kShift, std::to_string(given.pairs - given.next) + " of " + std::to_string(given.pairs) +
+                               " labels are not the token after them" + whose(given));
     wrong(kOther, "the kernels were given other labels than it made" + whose(given));
   }
 
@@ -139,12 +143,21 @@ class Labels {
       std::erase_if(made_wrong_, [](const Wrong& w) { return w.kind == kShift; });
   }
 
+  // The tokens are right and some labels are not those after them: so are those that could not be checked.
+  static Kind name_of(const std::vector<Wrong>& all) {
+    const auto any = [&](Kind kind) {
+      return std::any_of(all.begin(), all.end(), [&](const Wrong& w) { return w.kind == kind; });
+    };
+    if (any(kTokens)) return kOther;
+    if (any(kShift)) return kShift;
+    return any(kOther) ? kOther : kPadding;
+  }
+
   Finding finding(const std::vector<Wrong>& all) const {
     const auto first = std::min_element(all.begin(), all.end(), [&](const Wrong& a, const Wrong& b) {
       return earlier(runs_[a.row].where, runs_[b.row].where);
     });
-    const bool one = std::all_of(all.begin(), all.end(), [&](const Wrong& w) { return w.kind == first->kind; });
-    const Kind kind = one ? first->kind : kOther;
+    const Kind kind = name_of(all);
     constexpr const char* kIds[] = {"loss.label_shift", "loss.padding_counted", "loss.unexplained"};
     constexpr const char* kTitles[] = {" trained on labels that are not the token after them from ",
                                        " counted padded positions in the loss from ",

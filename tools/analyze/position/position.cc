@@ -14,17 +14,14 @@
 namespace ringscope {
 namespace {
 
-constexpr const char* kIds[] = {"position.restart", "position.layout",  "position.layout",     "position.layout",
-                                "position.offset",  "position.overlap", "position.unexplained"};
-
 struct WrongShard {
   AppliedShard shard;
   int64_t row = 0, expected = 0, actual = 0;  // the first that differs
 };
 
 // The storage order is the same on both sides; a cut recording compares nothing.
-bool comparable(const TraceView& view, const AppliedShard& shard) {
-  return walk(view, *shard.data, *shard.applied, [](const Stretch& s) { return s.row_a() == s.row_b(); });
+bool comparable(const AppliedShard& shard) {
+  return walk(*shard.runs, *shard.data, *shard.applied, [](const Stretch& s) { return s.row_a() == s.row_b(); });
 }
 
 class Positions {
@@ -49,11 +46,11 @@ class Positions {
     for (const PositionBlock& applied : sample.blocks) {
       if (applied.role == PositionRole::kData || applied.role == PositionRole::kMask) continue;
       ++applied_;
-      AppliedShard shard{&sample, nullptr, sample.data_of(applied.rank), &applied};
-      if (!shard.data || !comparable(index_.view, shard)) continue;
+      AppliedShard shard{&index_.view.position_runs, &sample, nullptr, sample.data_of(applied.rank), &applied};
+      if (!shard.data || !comparable(shard)) continue;
       ++compared_;
       WrongShard wrong{shard};
-      const bool right = walk(index_.view, *shard.data, applied, [&](const Stretch& s) {
+      const bool right = walk(*shard.runs, *shard.data, applied, [&](const Stretch& s) {
         if (s.padding() || s.b_is(s.position_a(), s.a->stride)) return true;
         const bool first = s.position_a() != s.position_b();  // or only the stride differs
         wrong.row = s.row_a() + !first;
@@ -63,22 +60,20 @@ class Positions {
       });
       if (right) continue;
       if (!global)
-        global = std::make_shared<const std::vector<const PositionRunRow*>>(global_rows(index_.view, sample));
+        global = std::make_shared<const std::vector<const PositionRunRow*>>(global_rows(*shard.runs, sample));
       wrong.shard.global = global;
       wrong_.push_back(std::move(wrong));  // in the order of steps
     }
   }
 
   PositionFault best() const {
-    for (int fault = 0; fault < int(PositionFault::kCount); ++fault)
-      if (std::all_of(wrong_.begin(), wrong_.end(),
-                      [&](const WrongShard& w) { return explains(index_, PositionFault(fault), w.shard); }))
-        return PositionFault(fault);
-    return PositionFault::kCount;
+    std::vector<AppliedShard> shards;
+    for (const WrongShard& wrong : wrong_) shards.push_back(wrong.shard);
+    return best_explanation(index_, shards);
   }
 
   Finding finding(PositionFault fault) const {
-    Finding f = make_finding(kIds[int(fault)]);
+    Finding f = make_finding(id_of(fault));
     for (const WrongShard& w : wrong_) f.ranks.push_back(w.shard.applied->rank);
     sort_unique(f.ranks);
     const WrongShard& first = wrong_.front();
@@ -93,7 +88,7 @@ class Positions {
     const std::string shown = "rank " + std::to_string(data.rank) + ", row " + std::to_string(first.row) +
                               ": the loader made position " + std::to_string(first.expected) + ", the " + role +
                               " kernel was given " + std::to_string(first.actual);
-    f.sentence = "positions applied on " + ranks_text(f.ranks) + what(fault, first.shard) + " from step " +
+    f.sentence = "positions applied on " + ranks_text(f.ranks) + text_of(index_, fault, first.shard) + " from step " +
                  std::to_string(f.where.step) + " on (" + shown + ")";
     f.evidence.push_back(cite(index_.view, "position_run", data.runs.front(), "made by the loader"));
     f.evidence.push_back(cite(index_.view, "position_run", applied.runs.front(), "applied (" + role + ")"));
@@ -140,25 +135,6 @@ class Positions {
     return f;
   }
 
-  std::string what(PositionFault fault, const AppliedShard& shard) const {
-    switch (fault) {
-      case PositionFault::kRestart: return " restart at 0 in the shard";
-      case PositionFault::kOffset: return " are " + offset_text(index_, shard);
-      case PositionFault::kOverlap:
-        return " cover a position twice (" + std::to_string(doubled_position(index_.view, shard)) +
-               ") and others never";
-      case PositionFault::kCount:
-        if (halves_exchanged(index_.view, shard)) return " are those of the other half of the shard";
-        return " are not those that the loader made, nor a restart, another layout or an offset of them; those of the "
-               "loader would be consistent,";
-      default: break;
-    }
-    const char* layouts[] = {"contiguous", "zigzag", "striped"};
-    const std::string own = layout_of(index_, shard);
-    return std::string(" are those of the ") + layouts[int(fault) - int(PositionFault::kContiguous)] +
-           " layout, but the data is laid out " + (own.empty() ? "otherwise" : own);
-  }
-
   // Two members of one context-parallel group hold the same row of a sample at the same place: the first such step.
   std::optional<Finding> shared_rows() const {
     struct Held {
@@ -199,7 +175,7 @@ class Positions {
     std::string most;
     for (const PositionBlock& block : sample.blocks) {
       if (block.role != PositionRole::kData) continue;
-      const std::string layout = layout_of(index_, {&sample, nullptr, &block, nullptr});
+      const std::string layout = layout_of(index_, {&index_.view.position_runs, &sample, nullptr, &block, nullptr});
       layouts[block.rank] = layout;
       if (!layout.empty() && ++count[layout] > (most.empty() ? 0 : count[most])) most = layout;
     }

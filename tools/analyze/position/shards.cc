@@ -13,8 +13,8 @@ uint64_t sequence_end(const TraceView& view) {
   return length ? length : uint64_t(INT32_MAX);  // rows are 31-bit in every framework that is imported
 }
 
-bool same_rows(const TraceView& view, const PositionBlock& a, const PositionBlock& b) {
-  return walk(view, a, b, [](const Stretch& s) { return s.row_a() == s.row_b(); });
+bool same_rows(const PositionRuns& runs, const PositionBlock& a, const PositionBlock& b) {
+  return walk(runs, a, b, [](const Stretch& s) { return s.row_a() == s.row_b(); });
 }
 
 }  // namespace
@@ -58,14 +58,14 @@ PositionSamples collect_positions(const TraceView& view) {
   return found;
 }
 
-bool walk(const TraceView& view, const PositionBlock& a, const PositionBlock& b,
+bool walk(const PositionRuns& runs, const PositionBlock& a, const PositionBlock& b,
           const std::function<bool(const Stretch&)>& visit) {
   if (a.tokens != b.tokens) return false;
   Stretch s;
   size_t i = 0, j = 0;
   while (s.offset < a.tokens) {
-    s.a = &view.position_runs[a.runs[i]];
-    s.b = &view.position_runs[b.runs[j]];
+    s.a = &runs[a.runs[i]];
+    s.b = &runs[b.runs[j]];
     s.count = std::min(s.a->count - s.in_a, s.b->count - s.in_b);
     if (!visit(s)) return false;
     s.offset += s.count;
@@ -75,12 +75,11 @@ bool walk(const TraceView& view, const PositionBlock& a, const PositionBlock& b,
   return true;
 }
 
-std::vector<const PositionRunRow*> global_rows(const TraceView& view, const PositionSample& sample) {
+std::vector<const PositionRunRow*> global_rows(const PositionRuns& runs, const PositionSample& sample) {
   std::vector<const PositionRunRow*> rows;
   for (const PositionBlock& block : sample.blocks)
     for (const size_t i : block.runs)
-      if (block.role == PositionRole::kData && view.position_runs[i].document != kPaddingDocument)
-        rows.push_back(&view.position_runs[i]);
+      if (block.role == PositionRole::kData && runs[i].document != kPaddingDocument) rows.push_back(&runs[i]);
   std::stable_sort(rows.begin(), rows.end(), [](const PositionRunRow* a, const PositionRunRow* b) {
     return std::tuple(a->token_start, -int64_t(a->count)) < std::tuple(b->token_start, -int64_t(b->count));
   });
@@ -98,7 +97,7 @@ std::vector<int> shard_owners(const TraceIndex& index, const PositionSample& sam
   std::vector<const PositionBlock*> shards;
   for (const PositionBlock& block : sample.blocks) {
     if (block.role != PositionRole::kData) continue;
-    const auto copy = [&](const PositionBlock* other) { return same_rows(index.view, *other, block); };
+    const auto copy = [&](const PositionBlock* other) { return same_rows(index.view.position_runs, *other, block); };
     const auto found = std::find_if(shards.begin(), shards.end(), copy);
     if (found == shards.end()) shards.push_back(&block);
     else if (block.rank == rank) *found = &block;  // the copy that is asked about stands for its shard

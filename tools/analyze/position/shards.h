@@ -12,14 +12,14 @@ namespace ringscope {
 
 inline constexpr uint32_t kPaddingDocument = 0xFFFFFFFF;
 
-// Rows of position_runs with one rank, role, sample and place, in storage order. Several threads of a rank may have
+// Runs with one rank, role, sample and place, in storage order. Several threads of a rank may have
 // written between them.
 struct PositionBlock {
   int rank = 0;
   uint32_t sample = 0;
   Where where;
   PositionRole role = PositionRole::kData;
-  std::vector<size_t> runs;  // in position_runs
+  std::vector<size_t> runs;
   uint64_t tokens = 0;
 };
 
@@ -30,6 +30,8 @@ struct PositionSample {
   std::vector<PositionBlock> blocks;
   const PositionBlock* data_of(int rank) const;  // what the loader made there; null = not recorded
 };
+
+using PositionRuns = std::vector<PositionRunRow>;  // what `runs` of a block point into
 
 struct PositionSamples {
   std::vector<PositionSample> samples;  // by (step, sample)
@@ -57,11 +59,11 @@ struct Stretch {
   }
 };
 // Walks two blocks of equal length side by side until `visit` returns false. False = it did, or lengths differ.
-bool walk(const TraceView& view, const PositionBlock& a, const PositionBlock& b,
+bool walk(const PositionRuns&, const PositionBlock& a, const PositionBlock& b,
           const std::function<bool(const Stretch&)>& visit);
 
 // The rows and positions that the loader made of a sample, over all ranks: ascending rows, copies left out.
-std::vector<const PositionRunRow*> global_rows(const TraceView& view, const PositionSample& sample);
+std::vector<const PositionRunRow*> global_rows(const PositionRuns&, const PositionSample& sample);
 
 // Ranks that hold the parts of a sample, in the order of the context-parallel group: from communicators or
 // coordinates, otherwise from who recorded which rows (copies of a shard count once). Copies are not in it.
