@@ -188,14 +188,20 @@ bool Judge::holds(const TableRow& row, const Measured& measured) {
   return false;
 }
 
-// Findings that accuse all who take part (a circle of transfers, two camps of equal size) accuse no innocent there.
+// Findings that accuse all who take part (a circle of transfers, two camps of equal size) accuse no innocent there. Nor does
+// one that accuses the few: what most members of a group changed in a first step is, by everything that can be known, what
+// the others failed to do.
 std::vector<int> Judge::whoever_may(const Expected& expected) const {
   std::vector<int> may = change_.ranks;
   const bool circle = mutation_.op == MutationOp::kSplit || (mutation_.op == MutationOp::kSwap && !expected.visible);
-  if (expected.effect != Effect::kHang || !circle) return may;
-  for (const Group& group : affected_groups())
+  if (expected.effect != Effect::kHang || (!circle && expected.visible)) return may;
+  for (const Group& group : affected_groups()) {
+    const auto changed =
+        std::count_if(group.ranks.begin(), group.ranks.end(), [&](int rank) { return contains(change_.ranks, rank); });
+    if (!circle && 2 * changed <= int64_t(group.ranks.size())) continue;
     for (const int rank : group.ranks)
       if (!contains(may, rank)) may.push_back(rank);
+  }
   std::sort(may.begin(), may.end());
   return may;
 }

@@ -225,6 +225,8 @@ std::span<const TableRow> judge_table() {
 std::string judge_table_text() {
   std::string text =
       "What a mutant may be called, by operation, site and effect. Accused must be the ranks that were changed;\n"
+      "Of a hang that cannot be decided, most of a group having changed in a first step, the others may be named: "
+      "partly.\n"
       "\"or nobody\": what was changed is mixed over ranks before it is recorded. \"silent\": nothing recorded shows "
       "it.\n"
       "A record or wait that is changed: the race.* that the judge's own happens-before finds where the edge was "

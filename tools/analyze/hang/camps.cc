@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kLook = 256;  // calls that are compared behind an edit
 // An edit may take so many more calls than agree behind it: the host may be blocked there.
 constexpr int64_t kLeast = 8;
+constexpr int64_t kOpen = 4;        // what calls that an edit leaves unexplained count against it at most
 constexpr size_t kTellingPast = 3;  // calls of the past that must be equal for it to outweigh a majority
 constexpr uint64_t kPast = 32;      // calls of the past in which another group must be equal to bear witness
 
@@ -70,8 +71,13 @@ class Split {
 
   std::vector<Divergence> divergences() const {
     const Edit between = camps_.size() == 2 ? edit(*camps_[0].members[0], *camps_[1].members[0]) : Edit{};
-    const Ruling ruling = decide(between);
     std::vector<Divergence> found;
+    if (precedent_.known() && nobody_conforms()) {
+      if (std::all_of(camps_.begin(), camps_.end(), [&](const Camp& camp) { return whole(camp); }))
+        found.push_back(all_departed());
+      return found;
+    }
+    const Ruling ruling = decide(between);
     if (ruling.right < 0) {
       if (whole(camps_[0]) && whole(camps_[1])) found.push_back(both_shown());
       return found;
@@ -83,9 +89,11 @@ class Split {
   }
 
  private:
-  // A call of a strand, or, behind its end, what the past says would have come: the host may be blocked there.
+  // A call of a strand, or, behind its end, what the past says would have come: the host may be blocked there, unless the
+  // rank came to its end.
   uint64_t call(const Strand& strand, uint64_t n) const {
     if (n < strand.end()) return strand.at(n);
+    if (ended(strand)) return 0;
     if (precedent_.known() && place_ == n_ && precedent_.at < n_) {
       const uint64_t like = precedent_.at + (n - n_);
       return steps_.conforms(precedent_, strand, n_) && like < n_ ? precedent_.strand->at(like) : 0;
@@ -95,19 +103,32 @@ class Split {
     return conforms && at < past_.calls.size() ? past_.calls[size_t(at)] : 0;
   }
 
+  bool ended(const Strand& strand) const {
+    const RankExitRow* exit = index_.exit_of(strand.rank);
+    return exit && exit->status == 0;
+  }
+
   // How b departs from a at n: what was left out of b, put into b, or replaced. The edit that explains most: calls that
-  // agree behind it, less those that it takes; of equal ones the one that also explains the lengths.
+  // agree behind it, less those that it takes and those that differ again behind what agrees; of equal ones the one that also
+  // explains the lengths.
   Edit edit(const Strand& a, const Strand& b) const {
     const int64_t longer = int64_t(a.end()) - int64_t(b.end());
     Edit best;
     std::pair<int64_t, bool> best_score{-kLeast, false};
+    const bool over = ended(a) && ended(b);  // then one that goes on is not explained either
+    const auto left = [](const Strand& of, uint64_t from) { return int64_t(of.end() - std::min(of.end(), from)); };
     const auto offer = [&](Divergence::Kind kind, uint64_t length, uint64_t i, uint64_t j, int64_t explains) {
       int64_t agreed = 0;
       while (agreed < kLook + int64_t(length) && call(a, i + uint64_t(agreed)) != 0 &&
              call(a, i + uint64_t(agreed)) == call(b, j + uint64_t(agreed)))
         ++agreed;
-      const std::pair<int64_t, bool> score{agreed - int64_t(length), explains == longer};
-      if (agreed > 0 && score > best_score) best = {kind, length, false}, best_score = score;
+      // Two neighbours exchanged are one mistake, as one call left out is.
+      const bool exchanged = kind == Divergence::Kind::kOther && length == 2 && permuted(a, b, 2);
+      const int64_t of_a = left(a, i + uint64_t(agreed)), of_b = left(b, j + uint64_t(agreed));
+      const int64_t open = std::min(over ? std::max(of_a, of_b) : std::min(of_a, of_b), kOpen);
+      const std::pair<int64_t, bool> score{agreed - int64_t(exchanged ? 1 : length) - open, explains == longer};
+      const bool at_the_end = exchanged && left(a, i) == 0 && left(b, j) == 0;
+      if ((agreed > 0 || at_the_end) && score > best_score) best = {kind, length, false}, best_score = score;
     };
     // A score below -kLeast is none, so an edit is no longer than what can agree behind it and that.
     const uint64_t longest = std::max(a.end(), b.end()) - n_ + uint64_t(kLeast);
@@ -137,15 +158,15 @@ class Split {
     // Of the whole group: members that the trace lacks could have voted otherwise.
     const bool majority = camps_[0].members.size() * 2 > std::max(size_, voters_);
     const int past = tells() ? camp_of(history_.next) : -1;
+    // Groups that lie alike and came the same way to this place know more of it than an earlier place of this group.
+    if (const int camp = only_witnesses(); camp >= 0 && past >= 0 && camp != past) return by_witnesses(camp, past);
     // Another call that the whole group's past shows at this place outweighs what most do now: a mistake in the code of
     // most ranks is no majority for itself.
     if (past >= 0 && (some_only || history_.context >= kTellingPast)) return by_past(past);
     if (const int camp = some_only ? -1 : by_usage(); camp >= 0)
       return {camp, 0, 1, 0, "its label is used for this call elsewhere"};
     if (majority) return by_majority(past);
-    if (const int camp = most_witnesses(); camp >= 0)
-      return {camp, votes(camp), double(1 + history_.seen * (camp == past)), double(past >= 0 && camp != past),
-              "other groups did so at this place"};
+    if (const int camp = most_witnesses(); camp >= 0) return by_witnesses(camp, past);
     if (past >= 0) return by_past(past);
     if (camps_.size() != 2) return {};
     if (const int camp = some_only ? by_label(between) : by_use(); camp >= 0)
@@ -168,6 +189,21 @@ class Split {
       found = int(i);
     }
     return found;
+  }
+
+  // Every member called another function here than the group does in other steps, and not all with the same arguments.
+  // (Another count alone may be the step's own.)
+  bool nobody_conforms() const {
+    if (place_ != n_ || precedent_.call == 0) return false;
+    const auto function = [&](uint32_t op) {
+      const uint32_t coll = op == kNoRow ? kNoRow : index_.view.ops[op].coll;
+      return coll == kNoRow ? CollFunc::kUnknown : index_.view.colls[coll].func;
+    };
+    const CollFunc usual = function(precedent_.strand->op(precedent_.at));
+    return usual != CollFunc::kUnknown && std::all_of(camps_.begin(), camps_.end(), [&](const Camp& camp) {
+             const CollFunc now = function(camp.members[0]->op(n_));
+             return now != usual && now != CollFunc::kUnknown;
+           });
   }
 
   bool tells() const {
@@ -201,6 +237,12 @@ class Split {
     const auto found = witnesses_.find(camps_[size_t(camp)].call);
     return found == witnesses_.end() ? 0 : found->second;
   }
+  Ruling by_witnesses(int camp, int past) const {
+    return {camp, votes(camp), double(1 + history_.seen * (camp == past)), double(past >= 0 && camp != past),
+            "other groups did so at this place"};
+  }
+  // The camp that every other group bears out; -1 = they differ, or there are none.
+  int only_witnesses() const { return witnesses_.size() == 1 ? camp_of(witnesses_.begin()->first) : -1; }
   int most_witnesses() const {
     int best = -1;
     bool tie = false;
@@ -281,6 +323,23 @@ class Split {
     d.support = {double(voters_) / double(std::max(size_, voters_)), double(right.members.size()) + ruling.others,
                  ruling.against, ruling.observations};
     d.why = ruling.why;
+    return d;
+  }
+
+  Divergence all_departed() const {
+    Divergence d;
+    d.kind = Divergence::Kind::kOther;
+    d.comm = &comm_;
+    d.seq = d.earliest = n_;
+    for (const Camp& camp : camps_)
+      for (const Strand* strand : camp.members) d.ranks.push_back(strand->rank);
+    sort_unique(d.ranks);
+    d.expected = precedent_.strand->op(precedent_.at);
+    d.actual = camps_[0].members[0]->op(n_);
+    d.support = {double(voters_) / double(std::max(size_, voters_)), double(precedent_.seen),
+                 double(precedent_.against), double(precedent_.seen)};
+    d.why = "the group did so in " + std::to_string(precedent_.seen) + " other step" +
+            (precedent_.seen == 1 ? "" : "s") + ", and now no two camps of it agree";
     return d;
   }
 

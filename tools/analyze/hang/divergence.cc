@@ -37,12 +37,17 @@ std::vector<Divergence> find_divergences(const TraceIndex& index) {
     agreed.shape = group_shape(*index.comms[i].comm);
     witnesses.add(std::move(agreed));
   }
+  std::vector<const CommCalls*> agreeing;
+  for (size_t i = 0; i < index.comms.size(); ++i)
+    if (differs[i] == UINT64_MAX) agreeing.push_back(&index.comms[i]);
   for (size_t i = 0; i < index.comms.size(); ++i) {
     if (differs[i] == UINT64_MAX) continue;
     const CommCalls& calls = index.comms[i];
     for (Divergence& d :
-         explain(index, *calls.comm, calls.members.size(), strands_of(index, calls), differs[i], witnesses))
+         explain(index, *calls.comm, calls.members.size(), strands_of(index, calls), differs[i], witnesses)) {
+      add_whole_groups(index, agreeing, d);
       found.push_back(std::move(d));
+    }
   }
   return found;
 }

@@ -85,8 +85,9 @@ std::string sentence(const TraceIndex& index, const Divergence& d) {
     return who + " called " + op_name(index, d.actual) +
            " with other arguments than its group: " + arguments_text(index, d) + ", in " + call_text(index, d.actual) +
            " as " + at + why + "; nothing compares them, so it may return garbage instead of hanging";
-  return who + " ran " + call_text(index, d.actual) + " as " + at + ", where the others ran " +
-         call_text(index, d.expected) + why + "; this is the first call that differs";
+  const bool all = d.ranks.size() == d.comm->ranks.size();
+  return who + " ran " + call_text(index, d.actual) + " as " + at + ", where " + (all ? "the group" : "the others") +
+         " ran " + call_text(index, d.expected) + why + "; this is the first call that differs";
 }
 
 }  // namespace

@@ -31,7 +31,9 @@ struct Divergence {
 // rank what it did first; what only members of an earlier divergence show follows from it.
 std::vector<Divergence> merge_divergences(const TraceIndex&, std::vector<Divergence>);  // merge.cc
 
-std::vector<Divergence> find_divergences(const TraceIndex&);       // divergence.cc: by position
+std::vector<Divergence> find_divergences(const TraceIndex&);  // divergence.cc: by position
+// Adds the members of groups that agree among themselves, and made the mistake all of them.
+void add_whole_groups(const TraceIndex&, const std::vector<const CommCalls*>& agreeing, Divergence&);  // whole_group.cc
 Finding divergence_finding(const TraceIndex&, const Divergence&);  // divergence_text.cc
 
 // Ranks that ended by themselves or were killed. `follows`: it was inside a call that others never joined (a watchdog

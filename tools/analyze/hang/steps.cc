@@ -37,12 +37,14 @@ Steps::Segments Steps::segments_of(const Strand& strand) const {
   return segments;
 }
 
-// Adds what the strands did in a step behind `prefix`; nothing if they did different things.
-void Steps::ask(int step, int place, const std::vector<uint64_t>& prefix,
+// Adds what the strands did in a step behind `prefix`; nothing if they did different things, or if all who show it are on
+// one side at the place in question.
+void Steps::ask(int step, int place, const std::vector<uint64_t>& prefix, const std::vector<uint64_t>& sides,
                 std::map<uint64_t, Precedent>& answers) const {
   constexpr uint64_t kNone = UINT64_MAX;
   uint64_t next = kNone;
   Precedent found;
+  std::set<uint64_t> shown_by;
   for (size_t i = 0; i < strands_.size(); ++i) {
     const Segments& segments = segments_[i];
     const auto at = segments.find(step);
@@ -65,8 +67,9 @@ void Steps::ask(int step, int place, const std::vector<uint64_t>& prefix,
     if (next != kNone && next != here) return;
     if (next == kNone) found.strand = &strands_[i], found.at = segment.first + uint64_t(place);
     next = here;
+    shown_by.insert(sides[i]);
   }
-  if (next == kNone) return;
+  if (next == kNone || shown_by.size() < 2) return;
   Precedent& answer = answers[next];
   const int seen = answer.seen + 1;
   answer = found;  // later steps are nearer to what the job does now
@@ -108,8 +111,11 @@ Precedent Steps::precedent(uint64_t n) const {
   for (const Segments& segments : segments_)
     for (const auto& [known, segment] : segments)
       if (known != step) others.insert(known);
+  std::vector<uint64_t> sides;  // what each strand does at n: a call, another step, nothing
+  for (const Strand& strand : strands_)
+    sides.push_back(strand.at(n) != 0 && step_at(strand, n) != step ? UINT64_MAX : strand.at(n));
   std::map<uint64_t, Precedent> answers;
-  for (int other : others) ask(other, int(prefix.size()), prefix, answers);
+  for (int other : others) ask(other, int(prefix.size()), prefix, sides, answers);
   Precedent best;
   int all = 0;
   for (const auto& [call, answer] : answers) {

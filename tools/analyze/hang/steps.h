@@ -11,7 +11,8 @@
 
 namespace ringscope {
 
-// Of the steps that began as this one did up to the place.
+// Of the steps that began as this one did up to the place. A step that only members show which went on alike at the place is
+// none: they would be their own witnesses.
 struct Precedent {
   int step = -1;      // the step that the place lies in; -1 = not known, and then nothing else is
   uint64_t call = 0;  // digest of what they went on with; 0 = with the next step: nothing more belongs to this one
@@ -46,7 +47,8 @@ class Steps {
 
   Segments segments_of(const Strand&) const;
   int step_at(const Strand&, uint64_t n) const;
-  void ask(int step, int place, const std::vector<uint64_t>& prefix, std::map<uint64_t, Precedent>& answers) const;
+  void ask(int step, int place, const std::vector<uint64_t>& prefix, const std::vector<uint64_t>& sides,
+           std::map<uint64_t, Precedent>& answers) const;
 
   const TraceIndex& index_;
   const std::vector<Strand>& strands_;
