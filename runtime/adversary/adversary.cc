@@ -177,11 +177,13 @@ void RankAdversary::call(Call call, uint32_t group) {
       if (auto shape = changed(call.shape, *action.mutation, sizes)) call.shape = *shape;
   }
   const bool hold = has(*actions, Op::kSwap);
-  if (hold) held_.insert_or_assign(index, call);
+  if (hold) held_.insert_or_assign(index, Held{call, device_.where()});
   for (int i = 0; i < times && !hold; ++i) issue_call(call);
   for (const uint32_t before : held)
     if (const auto found = held_.find(before); found != held_.end()) {
-      issue_call(found->second);
+      // A program that makes the two in the other order knows what each of them is.
+      const ScopedWhere place(device_, [&](Where& where) { where = found->second.where; });
+      issue_call(found->second.call);
       held_.erase(found);
     }
 }

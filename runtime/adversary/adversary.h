@@ -80,8 +80,12 @@ class RankAdversary : public Seam {
   bool host_waited_ = false, over_ = false;
   std::optional<Ended> ended_;
   Channel never_;
-  std::array<Communicator*, 3> comms_{};               // by axis kTp, kCp, kDp: the real ones
-  std::unordered_map<uint32_t, Call> held_;            // of "swap", by site
+  std::array<Communicator*, 3> comms_{};  // by axis kTp, kCp, kDp: the real ones
+  struct Held {
+    Call call;
+    Where where;  // of the program, as it came to it
+  };
+  std::unordered_map<uint32_t, Held> held_;            // of "swap", by site
   std::unordered_map<uint32_t, Event> marked_;         // of "early", by the record's site
   std::unordered_map<uint32_t, KeptOutput> kept_;      // of "previous", by the site that takes it
   std::map<std::string, std::vector<Event>> records_;  // the last ones of every event's name

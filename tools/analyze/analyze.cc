@@ -38,15 +38,37 @@ bool without_cause(const Finding& f) {
   return f.id.ends_with(".unexplained") || f.id.starts_with("numeric.") || f.id == "hang.undecided";
 }
 
-// An odd call is a cause only where no rule that knows what calls are for has given one.
-void add_odd_calls(Findings& found, Findings odd) {
-  if (std::any_of(found.begin(), found.end(), [](const Finding& f) { return f.root && !without_cause(f); })) return;
-  for (Finding& cause : odd) {
+// A loss and a norm are of their step as a whole.
+bool may_follow(const Finding& f, const Finding& cause) {
+  const bool of_step = f.id.starts_with("loss.") || f.id.starts_with("numeric.");
+  return of_step ? f.where.step >= cause.where.step : !earlier(f.where, cause.where);
+}
+
+// An odd call, or one in another place, is a cause only where no rule that knows what calls are for has given one. Of
+// several that contradict each other, those are meant in whose step the numbers are wrong.
+void add_causes(Findings& found, Findings causes) {
+  const auto unexplained = [](const Finding& f) { return f.root && without_cause(f); };
+  if (std::any_of(found.begin(), found.end(), [&](const Finding& f) { return f.root && !without_cause(f); })) return;
+  const auto in_its_step = [&](const Finding& cause) {
+    return std::any_of(found.begin(), found.end(),
+                       [&](const Finding& f) { return unexplained(f) && f.where.step == cause.where.step; });
+  };
+  if (std::any_of(causes.begin(), causes.end(), in_its_step))
+    std::erase_if(causes, [&](const Finding& cause) { return !in_its_step(cause); });
+  for (Finding& cause : causes) {
     const int at = int(found.size());
     for (Finding& f : found)
-      if (f.root && without_cause(f) && !earlier(f.where, cause.where)) f.root = false, f.caused_by = at;
+      if (unexplained(f) && may_follow(f, cause)) f.root = false, f.caused_by = at;
     found.push_back(std::move(cause));
   }
+}
+
+// Labels alone prove nothing: without numbers that disagree there is nothing to explain.
+void add_exchanged_calls(Findings& found, const TraceIndex& index) {
+  const bool disagree = std::any_of(found.begin(), found.end(), [](const Finding& f) {
+    return f.root && (f.id.starts_with("numeric.") || f.id.starts_with("loss."));
+  });
+  if (disagree) add_causes(found, exchanged_calls(index));
 }
 
 }  // namespace
@@ -67,7 +89,8 @@ Report analyze(const TraceView& view) {
     report.import_stats.push_back(std::move(stat));
   }
 
-  add_odd_calls(found, odd_calls(index));
+  add_exchanged_calls(found, index);
+  add_causes(found, odd_calls(index));
   sort_findings(found);
   report.findings = std::move(found);
   const auto root = [](const Finding& f) { return f.root; };

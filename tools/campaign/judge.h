@@ -72,6 +72,7 @@ class Judge {
   std::vector<Group> affected_groups() const;
   int first_step() const;
   std::vector<int> whoever_may(const Expected& expected) const;
+  bool swallowed(const Measured&) const;
   std::vector<int> whose_rows_are_sampled() const;
   const Site& site(int rank, uint32_t index) const { return sites_[size_t(rank)][index]; }
   template <class Visit>

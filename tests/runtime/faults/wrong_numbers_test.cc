@@ -74,6 +74,8 @@ std::vector<Mutant> mutants() {
       {ring, "offset=1@batch.labels:rank=2,step=1", {"loss.label_shift"}, {2}},
       {ring, "halves@batch.labels:rank=2,step=1", {"loss.label_shift"}, {2}},
       {ring, "halves@batch.tokens:rank=2,step=1", {"loss.unexplained"}, {2}},
+      {ring, "swap@grad.weight_cp:rank=3,step=1,layer=0", {"hang.order_swap"}, {3}},
+      {gather, "swap@grad.weight_cp:rank=0,step=0,layer=0", {"hang.order_swap"}, {0}},
   };
 }
 

@@ -27,13 +27,26 @@ bool computed(const Finding& f) {
          f.id == "loss.grad_scale" || f.id.ends_with(".unexplained");
 }
 
+bool not_a_number(const Finding& f) { return f.id == "numeric.nonfinite" || f.id == "softmax.nan_rows"; }
+
+bool share_a_rank(const Finding& a, const Finding& b) {
+  return std::any_of(a.ranks.begin(), a.ranks.end(),
+                     [&](int rank) { return std::find(b.ranks.begin(), b.ranks.end(), rank) != b.ranks.end(); });
+}
+
 // Can `cause`, a root of another family, be what is behind a data finding?
 bool may_cause(const Finding& cause, const Finding& f) {
   // Calls that went wrong somewhere, nobody knows where, make replicas differ, hand out other blocks and reduce other bytes
   // before anything stands still.
   const bool blocks = f.op == "block";
-  if (cause.root && cause.id == "hang.undecided") return starts_with(f, "numeric.") || starts_with(f, "loss.") || blocks;
-  if (cause.root && blocks && starts_with(cause, "hang.") && cause.where.step < 0) return true;
+  if (cause.root && cause.id == "hang.undecided")
+    return starts_with(f, "numeric.") || starts_with(f, "loss.") || blocks;
+  if (cause.root && blocks && starts_with(cause, "hang.") && (cause.where.step < 0 || cause.where.step <= f.where.step))
+    return true;
+  // Memory that nothing wrote holds anything, NaN as well; what is seen of it first need not be its first use. Before the first
+  // step there is no place.
+  if (cause.root && cause.id == "race.uninitialised_read" && not_a_number(f) && cause.where.step <= f.where.step)
+    return f.ranks.empty() || cause.where.step >= 0 || share_a_rank(cause, f);
   if (!cause.root || cause.where.step < 0) return false;
   // The calls that met lie at different places of the step on different ranks, and its place is one of them.
   static constexpr std::string_view kMet[] = {"hang.op_mismatch", "hang.arg_mismatch", "hang.order_swap",
@@ -50,8 +63,6 @@ bool may_cause(const Finding& cause, const Finding& f) {
   if (from.layer < 0 && from.pass == Pass::kBackward) from.layer = INT16_MAX;  // the head, maybe: its pass is the first
   return !earlier(seen_at(f), from);
 }
-
-bool not_a_number(const Finding& f) { return f.id == "numeric.nonfinite" || f.id == "softmax.nan_rows"; }
 
 // Among data findings: one family tells one story, from its first place on. Values that came out wrong can end in a
 // NaN, and a NaN makes the values worthless that a softmax or a loss is made of.
