@@ -101,9 +101,12 @@ void check_final_parameters(const HostTensors& got, const json& want, double lim
     const HostTensor& tensor = got.at(name);
     double sum = 0, square = 0;
     for (double v : tensor.values) sum += v, square += v * v;
-    // The key third of c_attn.bias has gradient zero; Adam divides rounding by its own size (fixtures README).
+    // The key third of c_attn.bias has gradient zero; Adam divides rounding by its own size (fixtures README). Its elements
+    // walk by about the learning rate a step, with signs that depend on the instruction set: sqrt(20) 0.002 here, of a norm
+    // of 1.2. In fp64 the same code is held to 1e-8.
     const bool noise = name.ends_with("c_attn.bias");
-    EXPECT_NEAR(square / sums.at("sum_of_squares").get<double>(), 1, noise && limit > 1e-7 ? 2e-3 : limit) << name;
+    const double square_limit = noise && limit > 1e-7 ? 2e-2 : limit;
+    EXPECT_NEAR(square / sums.at("sum_of_squares").get<double>(), 1, square_limit) << name;
     const double norm = std::sqrt(sums.at("sum_of_squares").get<double>() * double(tensor.values.size()));
     EXPECT_NEAR(sum, sums.at("sum").get<double>(), (noise && limit > 1e-7 ? 2e-2 : limit) * norm) << name;
   }
