@@ -43,9 +43,9 @@ void add_once(std::vector<std::string>& to, std::string_view id) {
 
 Axis axis_of(std::string_view word) { return word == "tp" ? Axis::kTp : word == "cp" ? Axis::kCp : Axis::kDp; }
 
-// Is it the same place of the program, whatever the rank, the step and the microbatch?
-bool same_place(const Site& a, const Site& b) {
-  return a.kind == b.kind && std::string_view(a.name) == b.name && a.where.layer == b.where.layer &&
+// Is it the same place of the program, whatever the rank, the step and the microbatch, and maybe the layer?
+bool same_place(const Site& a, const Site& b, bool any_layer) {
+  return a.kind == b.kind && std::string_view(a.name) == b.name && (any_layer || a.where.layer == b.where.layer) &&
          a.where.ring_step == b.where.ring_step && a.where.pass == b.where.pass;
 }
 
@@ -154,13 +154,13 @@ bool Judge::swaps_one_group() const {
 }
 
 // Somebody makes the same call unchanged: another rank, or the same one in another step or microbatch.
-bool Judge::unlike_elsewhere() const {
+bool Judge::unlike_elsewhere(bool any_layer) const {
   const Site* first = nullptr;
   each_changed([&](const Site& changed) { first = first ? first : &changed; });
   if (!first) return false;
   for (size_t rank = 0; rank < sites_.size(); ++rank)
     for (const Site& other : sites_[rank])
-      if (same_place(other, *first) && !contains(change_.sites[rank], other.index)) return true;
+      if (same_place(other, *first, any_layer) && !contains(change_.sites[rank], other.index)) return true;
   return false;
 }
 
@@ -174,7 +174,8 @@ bool Judge::holds(const TableRow& row, const Measured& measured) {
     case When::kAlways: return true;
     case When::kSameGroup: return swaps_one_group();
     case When::kTwoGroups: return !swaps_one_group();
-    case When::kUnlike: return unlike_elsewhere();
+    case When::kUnlike: return unlike_elsewhere(false);
+    case When::kUnlikeLayers: return unlike_elsewhere(true);
     case When::kUnwritten: return unwritten_;
     case When::kCopies: return measured.copies_disagree;
     case When::kNonFinite: return measured.nonfinite;

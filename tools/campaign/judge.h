@@ -65,7 +65,7 @@ class Judge {
     bool operator==(const Group&) const = default;
   };
   bool holds(const TableRow& row, const Measured& measured);
-  bool unlike_elsewhere() const;
+  bool unlike_elsewhere(bool any_layer) const;
   bool swaps_one_group() const;
   Status read_program();
   bool hang_is_decidable() const;

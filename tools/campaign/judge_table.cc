@@ -49,7 +49,7 @@ std::vector<TableRow> hangs() {
        Effect::kHang,
        When::kAlways,
        "",
-       {"hang.op_mismatch", "hang.ring_break", "hang.unmatched_p2p", "ring.wrong_neighbour"}},
+       {"hang.op_mismatch", "hang.ring_break", "hang.unmatched_p2p", "ring.wrong_neighbour", "hang.p2p_cycle"}},
       {{Op::kCount, Op::kDtype, Op::kRedop, Op::kRoot},
        kCollectives,
        Effect::kHang,
@@ -88,6 +88,9 @@ std::vector<TableRow> wrong_calls() {
   return {
       {{Op::kFunc}, kCalls, e, When::kUnlike, "", {"hang.op_mismatch"}},
       {{Op::kCount, Op::kDtype, Op::kRedop, Op::kRoot}, kCalls, e, When::kUnlike, "", {"hang.arg_mismatch"}},
+      // Other layers may ask for something else, so that this call alone need not show it.
+      {{Op::kFunc}, kCollectives, e, When::kUnlikeLayers, "", {"hang.op_mismatch"}, false},
+      {{Op::kDtype, Op::kRedop, Op::kRoot}, kCollectives, e, When::kUnlikeLayers, "", {"hang.arg_mismatch"}, false},
       {{Op::kComm}, kCalls, e, When::kUnlike, "", {"hang.missing_rank", "hang.op_mismatch"}, false},
       {{Op::kRedop}, {C::kMaxReduce}, e, When::kAlways, "sum", {"softmax.sum_for_max"}},
       {{Op::kRedop}, {C::kMaxReduce}, e, When::kAlways, "min", {"softmax.wrong_reduction"}},
@@ -108,8 +111,9 @@ std::vector<TableRow> wrong_calls() {
        true,
        Who::kOrNobody},
       {{Op::kDrop, Op::kTwice, Op::kRedop}, {C::kNormReduce}, e, When::kAlways, "", {}, true, Who::kOrNobody},
-      {{Op::kRedop}, {C::kGradReduce}, e, When::kUnlike, "avg", {"loss.grad_scale"}, true, Who::kOrNobody},
-      {{Op::kTwice}, {C::kGradReduce}, e, When::kAlways, "", {"loss.grad_scale"}, false, Who::kOrNobody},
+      {{Op::kRedop}, {C::kGradReduce}, e, When::kAlways, "avg", {"loss.grad_scale"}, true, Who::kOrNobody},
+      {{Op::kTwice}, {C::kGradReduce}, e, When::kAlways, "", {"loss.grad_scale"}, true, Who::kOrNobody},
+      {{Op::kDtype, Op::kComm}, {C::kCountReduce}, e, When::kAlways, "", {}, true, Who::kOrNobody},
       {{Op::kTwice}, kCollectives, e, When::kAlways, "", {"hang.op_mismatch"}, false},
       {{Op::kSwap}, kCollectives, e, When::kSameGroup, "", {"hang.order_swap"}, false},
       {{Op::kSwap}, hop, e, When::kAlways, "", {"hang.order_swap", "hang.p2p_crossed", "ring.stale_block"}},
@@ -125,6 +129,7 @@ std::vector<TableRow> wrong_calls() {
        When::kAlways,
        "",
        {"ring.wrong_neighbour", "ring.stale_block", "hang.ring_break", "hang.unmatched_p2p", "hang.p2p_crossed"}},
+      {{Op::kFunc}, hop, e, When::kAlways, "", {"ring.step_count"}},
       {{Op::kSplit}, hop, e, When::kAlways, "", {"hang.p2p_cycle"}},
   };
 }
@@ -133,13 +138,14 @@ std::vector<TableRow> wrong_calls() {
 std::vector<TableRow> wrong_values() {
   const Effect e = Effect::kCorrupt;
   const Classes counts{C::kCount}, positions{C::kPosition, C::kMask};
-  const std::vector<Op> scaled{Op::kScale, Op::kShift, Op::kDrop, Op::kTwice};
   return {
       {kAllRows, {C::kPart, C::kMerge}, e, When::kAlways, "", {"softmax.lse_merge"}},
       {{Op::kZero}, {C::kPart, C::kMerge}, e, When::kAlways, "", {"softmax.lse_merge"}, false},  // rows not sampled
       {{Op::kScale}, {C::kShare}, e, When::kAlways, "", {"loss.grad_scale"}, true, Who::kOrNobody},
       {kValues, {C::kShare, C::kNorm, C::kClip}, e, When::kAlways, "", {}, true, Who::kOrNobody},
-      {scaled, {C::kTotal}, e, When::kAlways, "", {}, true, Who::kOrNobody},
+      {kValues, {C::kTotal}, e, When::kAlways, "", {}, true, Who::kOrNobody},
+      {kValues, {C::kLossGradient}, e, When::kAlways, "", {}, true, Who::kOrNobody},
+      {{Op::kScale}, {C::kLossGradient}, e, When::kAlways, "", {"loss.grad_scale"}, true, Who::kOrNobody},
       {kValues,
        counts,
        e,
@@ -171,7 +177,7 @@ std::vector<TableRow> wrong_values() {
       {{Op::kZero, Op::kPrevious, Op::kDrop}, {C::kLabel}, e, When::kAlways, "", {"loss.label_shift"}},
       {kColumns, {C::kTokens}, e, When::kAlways, "", {}},
       {{Op::kZero, Op::kPrevious, Op::kDrop}, {C::kTokens}, e, When::kAlways, "", {}},
-      {{Op::kNan}, {}, e, When::kAlways, "", {"numeric.nonfinite", "softmax.nan_rows"}},
+      {{Op::kNan}, {}, e, When::kAlways, "", {"numeric.nonfinite", "softmax.nan_rows"}, true, Who::kOrNobody},
       {kAnyOp, {}, e, When::kNonFinite, "", {"numeric.nonfinite", "softmax.nan_rows"}},
       // A call makes no NaN of numbers: it left memory unwritten, or what it moved came too late.
       {kAnyOp, kCalls, e, When::kNonFinite, "", {"race.uninitialised_read"}},
@@ -206,6 +212,7 @@ const char* name(When when) {
                                     "both calls of one group",
                                     "calls of two groups",
                                     "the same call is another one elsewhere",
+                                    "the same call of other layers is another one",
                                     "memory that nothing wrote is read",
                                     "ranks that hold copies disagree",
                                     "a loss or norm is not finite",

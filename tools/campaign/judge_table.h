@@ -26,13 +26,14 @@ const char* name(Effect);
 // Under which condition a row holds. What is measured is measured on values, never on findings.
 enum class When : uint8_t {
   kAlways,
-  kSameGroup,  // swap: both calls are of one group
-  kTwoGroups,  // swap: of two
-  kUnlike,     // the same call is another one elsewhere: of another member, step or replica group
-  kUnwritten,  // memory that nothing wrote is read
-  kCopies,     // ranks that hold copies end with other bits (measured)
-  kNonFinite,  // a loss or a gradient norm is no finite number (measured)
-  kTransfers   // the job has ring hops, which the ranks that wait may be waiting in
+  kSameGroup,     // swap: both calls are of one group
+  kTwoGroups,     // swap: of two
+  kUnlike,        // the same call is another one elsewhere: of another member, step or replica group
+  kUnlikeLayers,  // likewise, of whatever layer
+  kUnwritten,     // memory that nothing wrote is read
+  kCopies,        // ranks that hold copies end with other bits (measured)
+  kNonFinite,     // a loss or a gradient norm is no finite number (measured)
+  kTransfers      // the job has ring hops, which the ranks that wait may be waiting in
 };
 const char* name(When);
 

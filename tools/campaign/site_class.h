@@ -19,15 +19,16 @@ enum class SiteClass : uint8_t {
   kNormReduce,   // the squared gradient norm
   kCollective,   // any other
   // kernels
-  kPart,    // attention over a block of keys: sampled rows are recorded, one of a call is computed again
-  kMerge,   // what makes one result of parts
-  kTotal,   // the rank's loss sum and count
-  kShare,   // the rank's share of the loss
-  kCount,   // the rank's count of labels
-  kNorm,    // the squared gradient norm
-  kClip,    // the clip factor
-  kUpdate,  // the optimizer
-  kKernel,  // any other
+  kPart,          // attention over a block of keys: sampled rows are recorded, one of a call is computed again
+  kMerge,         // what makes one result of parts
+  kTotal,         // the rank's loss sum and count
+  kShare,         // the rank's share of the loss
+  kLossGradient,  // of the logits
+  kCount,         // the rank's count of labels
+  kNorm,          // the squared gradient norm
+  kClip,          // the clip factor
+  kUpdate,        // the optimizer
+  kKernel,        // any other
   // uploads
   kPosition,
   kLabel,
