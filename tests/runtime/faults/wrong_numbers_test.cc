@@ -75,6 +75,7 @@ std::vector<Mutant> mutants() {
       {ring, "halves@batch.labels:rank=2,step=1", {"loss.label_shift"}, {2}},
       {ring, "halves@batch.tokens:rank=2,step=1", {"loss.unexplained"}, {2}},
       {ring, "swap@grad.weight_cp:rank=3,step=1,layer=0", {"hang.order_swap"}, {3}},
+      {ring, "count=256@ring.kv_recv:step=1,layer=1,pass=forward,ring_step=0", {"hang.arg_mismatch"}, kAll},
       {gather, "swap@grad.weight_cp:rank=0,step=0,layer=0", {"hang.order_swap"}, {0}},
   };
 }

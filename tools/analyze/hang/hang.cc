@@ -23,6 +23,8 @@ class Diagnosis {
     const std::vector<Death> deaths = find_deaths(index_);
     roots_ = comm_init_mismatches(index_);
     if (roots_.empty()) compare_calls();
+    if (roots_.empty())
+      if (auto hop = unequal_hops(index_)) roots_.push_back(std::move(*hop));
     for (const Death& death : deaths)
       if (!death.follows && !explained(death)) add_death(death.finding);
     const auto outcome = index_.view.meta.find(meta_key::kOutcome);

@@ -1,6 +1,7 @@
 // What the rules of the hang and ring families share with each other, and with nobody else.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,7 @@ struct Death {
 std::vector<Death> find_deaths(const TraceIndex&);  // dead_rank.cc
 bool died(const RankExitRow& exit);                 // by itself or by a signal
 
+std::optional<Finding> unequal_hops(const TraceIndex&);                       // unequal_hop.cc
 std::vector<Finding> comm_init_mismatches(const TraceIndex&);                 // comm_init.cc
 std::vector<Finding> cross_group_cycles(const TraceIndex&, const Stuck&);     // cross_group_cycle.cc
 std::vector<Finding> p2p_cycles(const TraceIndex&, const Stuck&);             // p2p_cycle.cc
