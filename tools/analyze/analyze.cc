@@ -44,6 +44,18 @@ bool may_follow(const Finding& f, const Finding& cause) {
   return of_step ? f.where.step >= cause.where.step : !earlier(f.where, cause.where);
 }
 
+// Two uses of a label that are equally frequent, on the same ranks: each is the odd one beside the other.
+void tell_apart(Findings& causes) {
+  for (size_t i = 1; i < causes.size(); ++i) {
+    Finding& first = causes[i - 1];
+    if (first.id != causes[i].id || first.ranks != causes[i].ranks || first.where.step != causes[i].where.step)
+      continue;
+    first.ranks.clear();
+    first.sentence += "; the other use is as frequent, so that nothing tells which is meant, and nobody is accused";
+    causes.erase(causes.begin() + std::ptrdiff_t(i--));
+  }
+}
+
 // An odd call, or one in another place, is a cause only where no rule that knows what calls are for has given one. Of
 // several that contradict each other, those are meant in whose step the numbers are wrong.
 void add_causes(Findings& found, Findings causes) {
@@ -55,6 +67,7 @@ void add_causes(Findings& found, Findings causes) {
   };
   if (std::any_of(causes.begin(), causes.end(), in_its_step))
     std::erase_if(causes, [&](const Finding& cause) { return !in_its_step(cause); });
+  tell_apart(causes);
   for (Finding& cause : causes) {
     const int at = int(found.size());
     for (Finding& f : found)

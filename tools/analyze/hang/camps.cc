@@ -15,6 +15,7 @@ constexpr int64_t kLook = 256;  // calls that are compared behind an edit
 // An edit may take so many more calls than agree behind it: the host may be blocked there.
 constexpr int64_t kLeast = 8;
 constexpr int64_t kOpen = 4;        // what calls that an edit leaves unexplained count against it at most
+constexpr size_t kLittlePast = 2;   // the same, where one camp made a call more: of one call alone, many are equal
 constexpr size_t kTellingPast = 3;  // calls of the past that must be equal for it to outweigh a majority
 constexpr uint64_t kPast = 32;      // calls of the past in which another group must be equal to bear witness
 
@@ -79,7 +80,7 @@ class Split {
     }
     const Ruling ruling = decide(between);
     if (ruling.right < 0) {
-      if (whole(camps_[0]) && whole(camps_[1])) found.push_back(both_shown());
+      if (whole(camps_[0]) && whole(camps_[1])) found.push_back(both_shown(between));
       return found;
     }
     const Camp& right = camps_[size_t(ruling.right)];
@@ -137,8 +138,27 @@ class Split {
       offer(Divergence::Kind::kExtra, k, n_, n_ + k, -int64_t(k));
       offer(Divergence::Kind::kOther, k, n_ + k, n_ + k, 0);
     }
+    if (best_score.first == -kLeast)
+      if (const uint64_t skipped = skipped_by_label(b)) best = {Divergence::Kind::kMissing, skipped, false};
     best.swapped = best.kind == Divergence::Kind::kOther && permuted(a, b, best.length);
     return best;
+  }
+
+  // How many calls of the step b left out, if its call here is one that the precedent makes later in the step: the same call
+  // under the same label. 0 = it is not.
+  uint64_t skipped_by_label(const Strand& b) const {
+    const uint32_t row = b.op(n_);
+    if (!precedent_.known() || place_ != n_ || row == kNoRow || index_.view.ops[row].name == 0) return 0;
+    const OpRow& here = index_.view.ops[row];
+    for (uint64_t k = 1; precedent_.strand->op(precedent_.at + k) != kNoRow; ++k) {
+      const OpRow& later = index_.view.ops[precedent_.strand->op(precedent_.at + k)];
+      Where place = later.where;
+      if (place.step != index_.view.ops[precedent_.strand->op(precedent_.at)].where.step) return 0;
+      place.step = here.where.step;
+      if (later.name == here.name && place == here.where && precedent_.strand->at(precedent_.at + k) == b.at(n_))
+        return k;
+    }
+    return 0;
   }
 
   bool permuted(const Strand& a, const Strand& b, uint64_t length) const {
@@ -162,14 +182,14 @@ class Split {
     if (const int camp = only_witnesses(); camp >= 0 && past >= 0 && camp != past) return by_witnesses(camp, past);
     // Another call that the whole group's past shows at this place outweighs what most do now: a mistake in the code of
     // most ranks is no majority for itself.
-    if (past >= 0 && (some_only || history_.context >= kTellingPast)) return by_past(past);
+    if (past >= 0 && history_.context >= (some_only ? kLittlePast : kTellingPast)) return by_past(past);
     if (const int camp = some_only ? -1 : by_usage(); camp >= 0)
       return {camp, 0, 1, 0, "its label is used for this call elsewhere"};
     if (majority) return by_majority(past);
     if (const int camp = most_witnesses(); camp >= 0) return by_witnesses(camp, past);
-    if (past >= 0) return by_past(past);
-    if (camps_.size() != 2) return {};
-    if (const int camp = some_only ? by_label(between) : by_use(); camp >= 0)
+    const int camp = camps_.size() != 2 ? -1 : some_only ? by_label(between) : by_use();
+    if (past >= 0 && !(some_only && camp >= 0)) return by_past(past);
+    if (camp >= 0)
       return {camp, 0, 1, 0,
               some_only ? "its labels tell which call is the one more" : "the group uses this call elsewhere"};
     return {};
@@ -343,9 +363,10 @@ class Split {
     return d;
   }
 
-  Divergence both_shown() const {
+  Divergence both_shown(const Edit& between) const {
     Divergence d;
     d.kind = Divergence::Kind::kOther;
+    d.swapped = between.swapped;
     d.comm = &comm_;
     d.seq = d.earliest = n_;
     d.expected = camps_[0].members[0]->op(n_);

@@ -11,12 +11,18 @@ namespace {
 
 uint64_t digest(const TraceIndex& index, uint32_t op) { return op == kNoRow ? 0 : program_digest(index, op); }
 
-// Equal for the same mistake in another group.
+// Equal for the same mistake in another group. Of a call of another function only the function counts: its arguments may
+// follow from the rank.
 uint64_t mistake(const TraceIndex& index, const Divergence& d) {
   uint64_t h =
       mix(mix(uint64_t(d.kind) << 8 | uint64_t(d.tail) << 1 | uint64_t(d.ranks.empty()), d.seq), d.comm->ranks.size());
   h = mix(h, digest(index, d.expected));
-  return mix(h, digest(index, d.actual));
+  const auto function = [&](uint32_t row) {
+    const uint32_t coll = row == kNoRow ? kNoRow : index.view.ops[row].coll;
+    return coll == kNoRow ? CollFunc::kUnknown : index.view.colls[coll].func;
+  };
+  const bool other_function = d.kind == Divergence::Kind::kOther && function(d.actual) != function(d.expected);
+  return mix(h, other_function ? uint64_t(function(d.actual)) : digest(index, d.actual));
 }
 
 // When the accused went past the place; one that made no call there has no time of its own.

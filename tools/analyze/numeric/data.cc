@@ -54,13 +54,13 @@ bool may_cause(const Finding& cause, const Finding& f) {
   if ((starts_with(f, "loss.") || starts_with(f, "numeric.")) &&
       std::find(std::begin(kMet), std::end(kMet), cause.id) != std::end(kMet))
     return f.where.step >= cause.where.step;
-  if (!starts_with(cause, "race.")) return !earlier(seen_at(f), cause.where);
+  Where from = cause.where;
+  if (from.layer < 0 && from.pass == Pass::kBackward) from.layer = INT16_MAX;  // the head, maybe: its pass is the first
+  if (!starts_with(cause, "race.")) return !earlier(seen_at(f), from);
   // Memory that nothing wrote can be anything's: positions, labels, counts. A count that is reduced on the device can be
   // raced for as well, outside of the layers.
   const bool count = f.id == "loss.per_rank_mean" && cause.where.layer < 0;
   if (!computed(f) && !count && cause.id != "race.uninitialised_read") return false;
-  Where from = cause.where;
-  if (from.layer < 0 && from.pass == Pass::kBackward) from.layer = INT16_MAX;  // the head, maybe: its pass is the first
   return !earlier(seen_at(f), from);
 }
 

@@ -273,6 +273,12 @@ bool accounts_for(const Finding& cause, const Finding& race) {
 
 }  // namespace
 
+// Whoever leaves out a part of a step leaves several buffers unwritten.
+bool left_out_with(const Finding& first, const Finding& f) {
+  return first.root && first.id == "race.uninitialised_read" && f.id == first.id && f.ranks == first.ranks &&
+         f.where.step == first.where.step && may_come_from(f.where, first.where);
+}
+
 void add_races(std::vector<Finding>& found, std::vector<Finding> races) {
   const size_t others = found.size();
   for (Finding& f : races) {
@@ -284,6 +290,8 @@ void add_races(std::vector<Finding>& found, std::vector<Finding> races) {
       f.root = false;
       f.caused_by = int(i);
     }
+    for (size_t i = others; i < found.size() && f.root; ++i)
+      if (left_out_with(found[i], f)) f.root = false, f.caused_by = int(i);
     found.push_back(std::move(f));
   }
 }
