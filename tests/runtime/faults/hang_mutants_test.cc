@@ -72,7 +72,20 @@ const Row kRows[] = {
     {kThree, "twice@loss.sum_cp:rank=2,step=3", "hang.op_mismatch[2]"},
     {kRings, "peer=2@ring.kv_recv:rank=0,step=0-,microbatch=1,layer=1,pass=backward,ring_step=1",
      "ring.wrong_neighbour[0]"},
-    // half of every group, in a first step: nobody is accused
+    {kRings, "drop@*:rank=3,step=1,microbatch=0,pass=forward", "hang.ring_break[3]"},
+    {kMeshes, "drop@*:rank=3,step=1,microbatch=1", "hang.missing_rank[3]"},
+    {kMesh, "drop@loss.sum_cp:rank=0,step=0-,kind=call", "hang.missing_rank[0]"},
+    // in every step: a rank's own steps are no witnesses for it, the groups beside it are
+    {kMeshes, "comm=cp@grad.norm_sq_tp:rank=2,step=0-,pass=optimizer", "hang.op_mismatch[2]"},
+    {kMeshes, "func=all_gather@grad.weight_dp:rank=2,step=0-,pass=optimizer", "hang.op_mismatch[2]"},
+    // all members of a group, in another way each or in the same: other steps, or a group beside it, show the mistake
+    {kMeshes, "func=broadcast@loss.count_cp:step=3", "hang.op_mismatch[0-7]"},
+    {kThree, "func=broadcast@grad.weight_cp:rank=0+2,step=1,n=0", "hang.op_mismatch[0,2]"},
+    {kMeshes, "func=reduce_scatter@grad.weight_cp:rank=0+1+2+3+5,step=1,n=0", "hang.op_mismatch[0-3,5]"},
+    {kMeshes, "swap@mlp.din_reduce:rank=1+3+4+5+6+7,step=1,microbatch=0,layer=1", "hang.order_swap[1,3-7]"},
+    {kRings, "count=half@ring.dkv_send:step=1,microbatch=0,layer=1,ring_step=1", "hang.arg_mismatch[0-7]"},
+    // half of every group, in a first step: nobody is accused, unless other steps tell
+    {kMesh, "swap@grad.weight_cp:rank=0+1,step=0-,n=1", "hang.order_swap[0-1]"},
     {kRings, "peer=2@ring.kv_recv:rank=0+1+4+5,step=0-,microbatch=1,layer=1,pass=backward,ring_step=1",
      "hang.undecided[]"},
     // transfers in a circle, with room or without
