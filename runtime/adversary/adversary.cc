@@ -230,16 +230,20 @@ void RankAdversary::launch(Launch launch) {
       default: break;
     }
   }
-  if (times == 0) note_dropped(launch.writes);
+  if (times == 0) note_dropped(launch);
   else note_written(launch.writes);
   for (int i = 0; i < times; ++i) device_.issue(launch);
 }
 
-void RankAdversary::note_dropped(std::span<const Tensor> writes) {
-  for (const Tensor& t : writes) {
-    // What lasts from step to step holds the values of the step before: those are an observation.
+void RankAdversary::note_dropped(const Launch& launch) {
+  for (const Tensor& t : launch.writes) {
+    // What lasts from step to step holds the values of the step before, and what is added to those that were there: they are
+    // an observation.
     const MemCategory category = t.buffer()->category();
-    if (category == MemCategory::kParameter || category == MemCategory::kGradient ||
+    const bool adds = std::any_of(launch.reads.begin(), launch.reads.end(), [&](const Tensor& read) {
+      return read.buffer() == t.buffer() && read.offset_bytes() == t.offset_bytes() && read.bytes() == t.bytes();
+    });
+    if (adds || category == MemCategory::kParameter || category == MemCategory::kGradient ||
         category == MemCategory::kOptimizer)
       continue;
     dropped_.push_back({t.buffer()->id(), t.offset_bytes(), t.offset_bytes() + t.bytes()});

@@ -4,7 +4,7 @@
 //
 // What mutations mean (the grammar is in runtime/fault/mutation.h):
 //   drop      never issued, no row. Statistics that read what a dropped kernel would have written go with it, unless that
-//             memory (parameters, gradients, optimizer) keeps values from step to step.
+//             memory (parameters, gradients, optimizer) keeps values from step to step, or the kernel adds to it.
 //   swap      the call is issued behind the rank's next one on that stream.
 //   early     the event's record is what would have been recorded in front of the operation before.
 //   stale     the event keeps (a wait: is for) the record before of that event's name.
@@ -65,7 +65,7 @@ class RankAdversary : public Seam {
 
   // launches
   void mark_records(const Actions& actions);  // of "early"
-  void note_dropped(std::span<const Tensor> writes);
+  void note_dropped(const Launch& launch);
   void note_written(std::span<const Tensor> writes);
   bool reads_dropped(std::span<const Tensor> reads) const;
 

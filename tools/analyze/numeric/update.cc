@@ -97,7 +97,8 @@ class Updates {
       const Squares* s = squares(rank);
       if (!own || !s || !std::isfinite(own->value)) continue;
       const double all = s->sliced + s->replicated, bound = (kNumber + 0x1p-52 * s->elements) * all;
-      const bool slices_only = std::fabs(own->value - s->sliced) <= bound;  // TP rank 0 counts the rest
+      // One of a TP group counts the rest.
+      const bool slices_only = groups_.along(rank, Axis::kTp) && std::fabs(own->value - s->sliced) <= bound;
       if (slices_only || std::fabs(own->value - all) <= bound) ++c.right;
       else c.add(rank, {own->row}, shown(rank, "a squared gradient norm of", own->value, all));
     }
