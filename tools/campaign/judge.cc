@@ -190,8 +190,8 @@ bool Judge::holds(const TableRow& row, const Measured& measured) {
 }
 
 // Findings that accuse all who take part (a circle of transfers, two camps of equal size) accuse no innocent there. Nor does
-// one that accuses the few: what most members of a group changed in a first step is, by everything that can be known, what
-// the others failed to do.
+// one that accuses the few: what most members of a group changed in a first step, or all of a group beside it, is, by
+// everything that can be known, what the others failed to do.
 std::vector<int> Judge::whoever_may(const Expected& expected) const {
   std::vector<int> may = change_.ranks;
   const bool circle = mutation_.op == MutationOp::kSplit || (mutation_.op == MutationOp::kSwap && !expected.visible);

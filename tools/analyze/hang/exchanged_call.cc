@@ -98,6 +98,20 @@ class Exchanges {
     }
     if (votes[0] == votes[1]) votes[0] = int(e.ranks[0].size()), votes[1] = int(e.ranks[1].size());
     if (votes[0] != votes[1]) e.right = votes[1] > votes[0];
+    if (e.right >= 0) add_whole_groups(e);
+  }
+
+  // Groups that lie alike and make the two in the wrong order in that step, all of their members.
+  void add_whole_groups(Exchange& e) const {
+    for (const CommCalls& calls : index_.comms) {
+      if (calls.comm == e.comm || group_shape(*calls.comm) != group_shape(*e.comm)) continue;
+      const auto orders = orders_in(calls, e.rows[0], e.rows[1]);
+      const auto here = orders.find(op(e.rows[0]).where.step);
+      if (here == orders.end() || here->second.size() != 1 || here->second.begin()->first == (e.right == 0)) continue;
+      std::vector<int>& changed = e.ranks[e.changed()];
+      for (const MemberCalls& member : calls.members) changed.push_back(member.rank);
+      sort_unique(changed);
+    }
   }
 
   // By step: does the group make x before y (of any step)? -> members that do.

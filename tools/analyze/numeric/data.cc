@@ -48,6 +48,9 @@ bool may_cause(const Finding& cause, const Finding& f) {
   if (cause.root && cause.id == "race.uninitialised_read" && not_a_number(f) && cause.where.step <= f.where.step)
     return f.ranks.empty() || cause.where.step >= 0 || share_a_rank(cause, f);
   if (!cause.root || cause.where.step < 0) return false;
+  // A send that runs ahead of its producer takes along what it finds, wherever in the step the program has it.
+  if (cause.id == "race.send_before_ready" && (blocks || not_a_number(f)) && f.where.step == cause.where.step)
+    return true;
   // The calls that met lie at different places of the step on different ranks, and its place is one of them.
   static constexpr std::string_view kMet[] = {"hang.op_mismatch", "hang.arg_mismatch", "hang.order_swap",
                                               "hang.missing_rank"};

@@ -309,13 +309,18 @@ class Nonfinite {
   }
 
   // What TP ranks compute goes to all of them with the next reduction: where a whole group shows it, any of its members
-  // can have been the first.
+  // can have been the first. So it is with what CP ranks add to each other's gradients in the backward pass of attention,
+  // where more than one shows it.
   std::vector<int> without_sharers(const std::vector<int>& shown) const {
+    const bool added = seen_[0].kind == kOutput && seen_[0].where.pass == Pass::kBackward;
     std::vector<int> out;
     for (const int rank : shown) {
-      const std::vector<int>* group = groups_.along(rank, Axis::kTp);
+      const std::vector<int>*tp = groups_.along(rank, Axis::kTp),
+            *cp = added ? groups_.along(rank, Axis::kCp) : nullptr;
       const auto shows = [&](int member) { return std::binary_search(shown.begin(), shown.end(), member); };
-      if (!group || !std::all_of(group->begin(), group->end(), shows)) out.push_back(rank);
+      if (tp && std::all_of(tp->begin(), tp->end(), shows)) continue;
+      if (cp && std::count_if(cp->begin(), cp->end(), shows) > 1) continue;
+      out.push_back(rank);
     }
     return out;
   }
