@@ -47,6 +47,11 @@ bool may_cause(const Finding& cause, const Finding& f) {
   // step there is no place.
   if (cause.root && cause.id == "race.uninitialised_read" && not_a_number(f) && cause.where.step <= f.where.step)
     return f.ranks.empty() || cause.where.step >= 0 || share_a_rank(cause, f);
+  // Without places at all: what a rank computed behind a call that it left out or made otherwise.
+  if (cause.root && cause.where.step < 0 && f.where.step < 0 &&
+      (starts_with(cause, "hang.") || starts_with(cause, "ring.")))
+    return computed(f) && !f.ranks.empty() &&
+           std::includes(cause.ranks.begin(), cause.ranks.end(), f.ranks.begin(), f.ranks.end());
   if (!cause.root || cause.where.step < 0) return false;
   // A send that runs ahead of its producer takes along what it finds, wherever in the step the program has it.
   if (cause.id == "race.send_before_ready" && (blocks || not_a_number(f)) && f.where.step == cause.where.step)

@@ -90,15 +90,26 @@ class Updates {
            " would be consistent";
   }
 
+  // Is there a second slice of anything, or may there be one on a rank that recorded nothing?
+  bool sliced() const {
+    std::set<int> seen;
+    for (const TensorStatRow& r : view_.tensor_stats) {
+      if (r.part > 0) return true;
+      seen.insert(r.rank);
+    }
+    const auto world = view_.meta.find(meta_key::kWorldSize);
+    return world == view_.meta.end() || size_t(std::max(0, std::atoi(world->second.c_str()))) != seen.size();
+  }
+
   std::optional<UpdateBreak> own_norms() {
+    const bool may_slice = sliced();
     Collect c = collect(UpdateBreak::kOwnNorm, "step_value");
     for (const int rank : ranks_) {
       const StepNumber* own = numbers_.find(step_, rank, Q::kGradNormSq);
       const Squares* s = squares(rank);
       if (!own || !s || !std::isfinite(own->value)) continue;
       const double all = s->sliced + s->replicated, bound = (kNumber + 0x1p-52 * s->elements) * all;
-      // One of a TP group counts the rest.
-      const bool slices_only = groups_.along(rank, Axis::kTp) && std::fabs(own->value - s->sliced) <= bound;
+      const bool slices_only = may_slice && std::fabs(own->value - s->sliced) <= bound;  // TP rank 0 counts the rest
       if (slices_only || std::fabs(own->value - all) <= bound) ++c.right;
       else c.add(rank, {own->row}, shown(rank, "a squared gradient norm of", own->value, all));
     }
